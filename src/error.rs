@@ -1,0 +1,300 @@
+//! One error type for every layer, and the one table from errno to kind.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// The result of every fallible call in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in terms of what a caller would do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The path leads out of the root.
+    Escape,
+    /// A symbolic link stands where the policy allows none.
+    Symlink,
+    /// The entry is a directory, FIFO, socket or device where a regular file is meant.
+    NotRegular,
+    /// The file has more than one name, so it may also live outside the root.
+    HardLinked,
+    /// A component that must be a directory is something else.
+    NotDirectory,
+    /// The name is taken.
+    AlreadyExists,
+    /// There is no such entry.
+    NotFound,
+    /// More bytes than the limit allows.
+    TooLarge,
+    /// More entries, levels or attempts than the limit allows.
+    TooMany,
+    /// The text breaks a name rule.
+    InvalidName,
+    /// The path has a form that is never resolved.
+    InvalidPath,
+    /// The path crosses a mount, or the two ends are on different file systems.
+    CrossDevice,
+    /// The kernel denies permission.
+    Denied,
+    /// No space, quota, or inodes are left, or the file system is read-only.
+    NoSpace,
+    /// Somebody holds the entry right now, or keeps changing it: try again later.
+    Busy,
+    /// The kernel or file system lacks what this needs.
+    Unsupported,
+    /// Anything else the system reports.
+    Io,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Escape => "leads out of the root",
+            Self::Symlink => "is a symbolic link",
+            Self::NotRegular => "is not a regular file",
+            Self::HardLinked => "has more than one name",
+            Self::NotDirectory => "is not a directory",
+            Self::AlreadyExists => "name is already taken",
+            Self::NotFound => "not found",
+            Self::TooLarge => "is larger than the limit",
+            Self::TooMany => "more than the limit",
+            Self::InvalidName => "invalid name",
+            Self::InvalidPath => "invalid path",
+            Self::CrossDevice => "is on another mount",
+            Self::Denied => "permission denied",
+            Self::NoSpace => "no space left",
+            Self::Busy => "is busy",
+            Self::Unsupported => "is not supported here",
+            Self::Io => "input/output error",
+        })
+    }
+}
+
+impl ErrorKind {
+    /// The kind an errno means when nothing more is known about the call.
+    pub(crate) fn of(errno: Errno) -> Self {
+        match errno {
+            Errno::LOOP => Self::Symlink,
+            Errno::ISDIR | Errno::NXIO | Errno::NODEV => Self::NotRegular,
+            Errno::NOTDIR => Self::NotDirectory,
+            Errno::EXIST | Errno::NOTEMPTY => Self::AlreadyExists,
+            Errno::NOENT => Self::NotFound,
+            Errno::FBIG | Errno::OVERFLOW => Self::TooLarge,
+            Errno::MFILE | Errno::NFILE | Errno::MLINK => Self::TooMany,
+            Errno::NAMETOOLONG | Errno::INVAL => Self::InvalidPath,
+            Errno::XDEV => Self::CrossDevice,
+            Errno::ACCESS | Errno::PERM => Self::Denied,
+            Errno::NOSPC | Errno::DQUOT | Errno::ROFS => Self::NoSpace,
+            Errno::AGAIN | Errno::BUSY | Errno::TXTBSY => Self::Busy,
+            Errno::NOSYS | Errno::OPNOTSUPP => Self::Unsupported,
+            _ => Self::Io,
+        }
+    }
+}
+
+/// An operation that was refused or failed.
+///
+/// It tells the [kind](Self::kind), the operation and the relative subject. Text that a guest chose is always
+/// escaped, and no host path appears in it. The cause from the system, if there is one, is its
+/// [`source`](std::error::Error::source).
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}{}: {}", Subject(.subject.as_deref()), Reason(.kind, .detail.as_deref()))]
+struct Inner {
+    operation: &'static str,
+    subject: Option<PathBuf>,
+    kind: ErrorKind,
+    detail: Option<Cow<'static, str>>,
+    source: Option<io::Error>,
+}
+
+struct Subject<'a>(Option<&'a Path>);
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(path) => write!(f, " {}", escaped(path.as_os_str().as_encoded_bytes())),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Reason<'a>(&'a ErrorKind, Option<&'a str>);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Some(detail) => f.write_str(detail),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn new(operation: &'static str, subject: impl AsRef<Path>, kind: ErrorKind) -> Self {
+        Self(Box::new(Inner {
+            operation,
+            subject: Some(subject.as_ref().to_path_buf()),
+            kind,
+            detail: None,
+            source: None,
+        }))
+    }
+
+    /// An error whose subject is a host path, which is therefore left out.
+    pub(crate) fn without_subject(operation: &'static str, errno: Errno) -> Self {
+        Self(Box::new(Inner {
+            operation,
+            subject: None,
+            kind: ErrorKind::of(errno),
+            detail: None,
+            source: Some(errno.into()),
+        }))
+    }
+
+    pub(crate) fn from_errno(operation: &'static str, subject: impl AsRef<Path>, errno: Errno) -> Self {
+        Self::new(operation, subject, ErrorKind::of(errno)).with_source(errno.into())
+    }
+
+    /// Says more than the kind does; replaces the kind's text in the display.
+    pub(crate) fn with_detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    pub(crate) fn with_source(mut self, source: io::Error) -> Self {
+        self.0.source = Some(source);
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed, as a verb: `"read"`, `"write"`, `"remove"`.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// What it was about, relative to the root; not escaped.
+    #[must_use]
+    pub fn subject(&self) -> Option<&Path> {
+        self.0.subject.as_deref()
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::Escape | ErrorKind::Symlink | ErrorKind::HardLinked | ErrorKind::Denied => {
+                io::ErrorKind::PermissionDenied
+            }
+            ErrorKind::NotDirectory => io::ErrorKind::NotADirectory,
+            ErrorKind::InvalidName | ErrorKind::InvalidPath | ErrorKind::NotRegular => {
+                io::ErrorKind::InvalidInput
+            }
+            ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
+            ErrorKind::CrossDevice => io::ErrorKind::CrossesDevices,
+            ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::Busy => io::ErrorKind::ResourceBusy,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::TooMany | ErrorKind::Io => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// Longest run of untrusted text that an error message repeats.
+const SHOWN: usize = 160;
+
+/// Renders untrusted bytes as one quoted, printable line of bounded length.
+pub(crate) fn escaped(raw: &[u8]) -> Escaped<'_> {
+    Escaped(raw)
+}
+
+pub(crate) struct Escaped<'a>(&'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        let mut room = SHOWN;
+        for chunk in self.0.utf8_chunks() {
+            for character in chunk.valid().chars().take(room) {
+                room -= 1;
+                match character {
+                    '"' | '\\' => write!(f, "\\{character}")?,
+                    ' '..='~' => f.write_char(character)?,
+                    // Fillers are letters that show nothing.
+                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => {
+                        write!(f, "{}", character.escape_unicode())?
+                    }
+                    letter if letter.is_alphanumeric() => f.write_char(letter)?,
+                    hidden => write!(f, "{}", hidden.escape_unicode())?,
+                }
+            }
+            for byte in chunk.invalid().iter().take(room) {
+                room -= 1;
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        f.write_str(if room == 0 { "\"…" } else { "\"" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_names_operation_subject_and_reason() {
+        let error = Error::new("write", "a.txt", ErrorKind::AlreadyExists);
+        assert_eq!(error.to_string(), r#"write "a.txt": name is already taken"#);
+    }
+
+    #[test]
+    fn display_escapes_what_could_deceive_a_reader() {
+        let cases: [(&[u8], &str); 6] = [
+            (b"a\nb", r#""a\u{a}b""#),
+            (b"say \"hi\"", r#""say \"hi\"""#),
+            (b"\xff\xfe", r#""\xff\xfe""#),
+            ("photo\u{202e}gnp".as_bytes(), r#""photo\u{202e}gnp""#),
+            ("\u{3164}".as_bytes(), r#""\u{3164}""#),
+            ("報告é".as_bytes(), r#""報告é""#),
+        ];
+        for (raw, shown) in cases {
+            assert_eq!(escaped(raw).to_string(), shown, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn display_is_bounded_whatever_the_subject() {
+        assert!(escaped(&[b'x'; 100_000]).to_string().len() < SHOWN + 8);
+        assert!(escaped(&[0xff; 100_000]).to_string().len() < SHOWN * 4 + 8);
+    }
+
+    #[test]
+    fn io_error_keeps_kind_and_source() {
+        let error = Error::from_errno("read", "x", Errno::NOENT);
+        let io = io::Error::from(error);
+        assert_eq!(io.kind(), io::ErrorKind::NotFound);
+        let inner = io.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).unwrap();
+        let source = std::error::Error::source(inner).unwrap();
+        assert_eq!(
+            source.downcast_ref::<io::Error>().unwrap().raw_os_error(),
+            Some(Errno::NOENT.raw_os_error())
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! Share a directory with code you do not trust.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "beneath needs Linux: its guarantees rest on openat2, O_TMPFILE and descriptor-relative calls"
+);
+
+mod error;
+
+pub use error::{Error, ErrorKind, Result};
