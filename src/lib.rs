@@ -6,5 +6,12 @@ compile_error!(
 );
 
 mod error;
+mod root;
+
+pub use cap_std::{AmbientAuthority, ambient_authority};
 
 pub use error::{Error, ErrorKind, Result};
+pub use root::{
+    Access, Budget, ContainedFile, Durability, Ensured, Entry, FileType, HardLinks, Left, Limits, Links,
+    List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
+};
