@@ -6,5 +6,7 @@ compile_error!(
 );
 
 mod error;
+mod name;
 
 pub use error::{Error, ErrorKind, Result};
+pub use name::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
