@@ -1,0 +1,27 @@
+//! Names, paths and ids that are safe to hand to the file system, to tools and to people.
+//!
+//! Everything here is pure: text goes in, a checked type or an error comes out, and the disk is never asked.
+//! The checked types are the first of two independent layers. The kernel confines the path again when it is used.
+//!
+//! | untrusted text | becomes | how |
+//! |---|---|---|
+//! | a file name | [`SafeName`] | refused by [`safe_name`], or mended by [`SafeName::repair`] |
+//! | a path or an object key | [`SafePath`] | refused by [`SafePath::new`] |
+//! | a path as a guest writes it | [`SafePath`] | [`SafePath::from_guest`] knows the guest's mount points |
+//! | a message or session id | [`MessageId`], [`SessionId`] | never refused: kept, or mapped to one component |
+//! | what a message says of an attachment | [`SafeName`] | [`AttachmentHint::to_name`], then [`SafeName::numbered`] |
+//!
+//! What the rules do not do: they leave look-alike letters of different scripts alone, they do not normalise, and they
+//! do not fold case. On a file system that folds case or normalises, two different names may meet; an exclusive
+//! create then reports the name as taken.
+
+mod attachment;
+mod id;
+mod path;
+mod repair;
+mod rules;
+
+pub use attachment::AttachmentHint;
+pub use id::{MessageId, SessionId};
+pub use path::SafePath;
+pub use rules::{SafeName, safe_name};
