@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use camino::Utf8Path;
 
-use super::rules::{Breach, SafeName, component_breach};
+use super::rules::{Breach, SafeName, check_component};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest path, in bytes, that a system call takes, its closing NUL not counted.
@@ -86,7 +86,7 @@ impl SafePath {
 
     /// Accepts `path`, the end of `raw`.
     fn checked(raw: &str, path: &str) -> Result<Self> {
-        match path_breach(path) {
+        match check_path(path) {
             Ok(()) => Ok(Self(path.to_owned())),
             Err(breach) => Err(breach.shifted(raw.len() - path.len()).into_error(
                 OPERATION,
@@ -216,7 +216,7 @@ impl SafePath {
     }
 }
 
-fn path_breach(path: &str) -> Result<(), Breach<'_>> {
+fn check_path(path: &str) -> Result<(), Breach<'_>> {
     if path.is_empty() {
         return Err(Breach::new("names no entry", "", 0));
     }
@@ -231,7 +231,7 @@ fn path_breach(path: &str) -> Result<(), Breach<'_>> {
         if component.is_empty() {
             return Err(Breach::new("has an empty component", "", at));
         }
-        component_breach(component.as_bytes()).map_err(|breach| breach.shifted(at))?;
+        check_component(component.as_bytes()).map_err(|breach| breach.shifted(at))?;
         at += component.len() + 1;
     }
     Ok(())
