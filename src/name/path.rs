@@ -61,7 +61,8 @@ impl SafePath {
     /// A virtual root is compared component by component, so `/workspaceX/a` is not under `/workspace`; of several
     /// that match, the longest counts. Slashes at either end of a virtual root do not matter. An absolute path under
     /// none of them is taken as relative to the shared directory. That reading never leaves it, whatever the path
-    /// was meant to be.
+    /// was meant to be. A directory in the shared one that is called like a virtual root is reached by the relative
+    /// or the full absolute spelling only.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`] if what is left is no [`SafePath`], in particular if `raw` is a virtual root
