@@ -9,6 +9,7 @@ mod attacks;
 mod bombs;
 mod entries;
 mod errors;
+mod filesystems;
 mod paths;
 mod policy;
 mod read;

@@ -212,7 +212,7 @@ fn descriptors_it_opens_do_not_survive_exec() {
             let new = root.new_file("new").unwrap();
             let mut list = root.list("d").unwrap();
             let mut walk = root.walk(".", Limits::default()).unwrap();
-            (list.next(), walk.next(), walk.next());
+            let _ = (list.next(), walk.next(), walk.next());
             assert_eq!(inherited(), before);
             drop((clone, narrow, file, new, list, walk));
         });
