@@ -29,7 +29,8 @@ impl Model {
 
     /// What resolving up to, and not including, the last component gives.
     fn parent(&self, path: &Path) -> Result<(), ErrorKind> {
-        let ancestors: Vec<_> = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        let ancestors: Vec<_> =
+            path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         ancestors.into_iter().rev().try_for_each(|above| self.directory(above))
     }
 
@@ -148,17 +149,19 @@ fn take(step: &Step, root: &Root, arena: &Arena, model: &mut Model) {
         Step::List(path) => {
             let expected =
                 model.parent(path).and_then(|()| model.directory(path)).map(|()| model.children(path));
-            let got = kinds(root.list(path)).map(|list| list.map(|entry| path.join(entry.unwrap().path())).collect());
+            let got = kinds(root.list(path))
+                .map(|list| list.map(|entry| path.join(entry.unwrap().path())).collect());
             assert_eq!(got, expected);
         }
         Step::Rename(from, to) => {
             let parents = model.parent(from).and_then(|()| model.parent(to));
             let got = kinds(root.rename(from, to));
-            let expected = parents.and_then(|()| model.get(from).map(drop)).and_then(|()| match model.get(to) {
-                Ok(_) => Err(ErrorKind::AlreadyExists),
-                Err(_) if to.starts_with(from) => Err(ErrorKind::InvalidPath),
-                Err(_) => Ok(()),
-            });
+            let expected =
+                parents.and_then(|()| model.get(from).map(drop)).and_then(|()| match model.get(to) {
+                    Ok(_) => Err(ErrorKind::AlreadyExists),
+                    Err(_) if to.starts_with(from) => Err(ErrorKind::InvalidPath),
+                    Err(_) => Ok(()),
+                });
             assert_eq!(got, expected);
             if expected.is_ok() {
                 for old in model.beneath(from) {
@@ -227,7 +230,7 @@ proptest! {
     #[test]
     fn any_sequence_agrees_with_the_model(steps in prop::collection::vec(step(), 1..40)) {
         for choice in resolvers() {
-            let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+            let arena = Arena::quick();
             let root = arena.open(Policy::default().with_resolver(choice));
             let mut model = Model::default();
             for step in &steps {
@@ -241,7 +244,7 @@ proptest! {
     #[test]
     fn no_bytes_as_a_path_panic_or_escape(raw in prop::collection::vec(any::<u8>(), 0..40)) {
         use std::os::unix::ffi::OsStrExt as _;
-        let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+        let arena = Arena::quick();
         let path = Path::new(std::ffi::OsStr::from_bytes(&raw));
         for choice in resolvers() {
             let root = arena.open(Policy::default().with_resolver(choice));
@@ -261,7 +264,7 @@ proptest! {
     ) {
         let raw = parts.join("/");
         for choice in resolvers() {
-            let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+            let arena = Arena::quick();
             arena.dir("a").link("out", arena.outside()).link("rel", "../outside").link("a/rel", "../../outside");
             arena.link("loop", "loop").link("a/out", arena.outside()).file(support::op::RENAME_SOURCE, "");
             let root = arena.open(Policy::default().with_resolver(choice));
