@@ -15,7 +15,8 @@ use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tre
 #[test]
 fn removes_everything_a_guest_can_make() {
     for_each_resolver(|root, arena| {
-        arena.file("t/a/b/f", "x").fifo("t/p").socket("t/a/s").dir("t/empty").link("t/slash", "/");
+        // A link to what holds the arena stands for one to `/`: were the crate wrong, that would cost the machine.
+        arena.file("t/a/b/f", "x").fifo("t/p").socket("t/a/s").dir("t/empty").link("t/top", arena.base());
         arena
             .link("t/out", arena.outside())
             .link("t/up", "..")
