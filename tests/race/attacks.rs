@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fchmod, linkat, mkdirat, mknodat, openat, renameat,
@@ -17,7 +17,6 @@ use crate::canary::MARKER;
 use crate::plan::{Kind, Operation, Scenario};
 use crate::stage::{chmod_pinned, open_dir};
 
-const SEASON_MILLIS: u128 = 3;
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
 
 type Flip = Box<dyn FnMut(&mut Dice)>;
@@ -29,22 +28,16 @@ pub(crate) fn attack(scenario: Scenario, stage: &Path) -> io::Result<()> {
     println!("ready");
     io::stdout().flush()?;
     let mut dice = Dice(u64::from(std::process::id()) << 20 | 0x9E37_79B9);
-    let start = Instant::now();
     while rustix::process::getppid() == parent {
-        // In one season the names never rest, which is when naive hosts are caught. In the other the guest sleeps
-        // after every few moves, so that calls of many steps succeed too; on a single core the sleep hands the core
-        // to the host, and its end takes the core away at a moment the host cannot choose.
-        let calm = (start.elapsed().as_millis() / SEASON_MILLIS).is_multiple_of(2);
-        let flips = if calm { dice.below(4) + 1 } else { 64 };
-        for _ in 0..flips {
+        // Bursts keep a second core busy. The pause hands a single core to the host, and its end takes the core away
+        // at a moment the host cannot choose.
+        for _ in 0..dice.below(16) + 1 {
             flip(&mut dice);
             if dice.below(4) == 0 {
                 (0..dice.below(256)).for_each(|_| std::hint::spin_loop());
             }
         }
-        if calm {
-            std::thread::sleep(Duration::from_micros(dice.below(200)));
-        }
+        std::thread::sleep(Duration::from_micros(dice.below(200)));
     }
     Ok(())
 }
@@ -282,6 +275,6 @@ impl Dice {
     }
 
     fn mode(&mut self) -> Mode {
-        *self.pick(&[Mode::empty(), Mode::RUSR, Mode::RWXU, Mode::RWXU])
+        *self.pick(&[Mode::empty(), Mode::RUSR, Mode::RWXU, Mode::RWXU, Mode::RWXU, Mode::RWXU])
     }
 }

@@ -1,11 +1,14 @@
 //! The same operations the way they are commonly written: look at the path, approve it, use the path.
 //!
-//! Each of them is right as long as nothing moves. They prove that the rig can see an escape.
+//! Each of them is right as long as nothing moves. They prove that the rig can see an escape. Hosts that do their file
+//! work asynchronously give up the processor between check and use; so does every second call here, which makes the
+//! control work on a busy machine too.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::canary::{Canary, MARKER};
 use crate::plan::{Kind, Operation, Scenario};
@@ -14,6 +17,21 @@ use crate::victims::Outcome;
 
 /// Longer than the marker, so that a canary it is written over changes its size too.
 const NAIVE: &[u8] = b"written by a host that checked the path first";
+
+/// Whether check and use follow each other without a break.
+#[derive(Clone, Copy)]
+enum Pace {
+    Straight,
+    Asynchronous,
+}
+
+impl Pace {
+    fn hand_over(self) {
+        if let Self::Asynchronous = self {
+            std::thread::sleep(Duration::from_micros(1));
+        }
+    }
+}
 
 pub(crate) struct Control {
     scenario: Scenario,
@@ -28,19 +46,21 @@ impl Control {
         Ok(Self { scenario, base, target })
     }
 
-    pub(crate) fn call(&self, canary: &Canary) -> Outcome {
-        match self.run(canary) {
+    pub(crate) fn call(&self, turn: u64, canary: &Canary) -> Outcome {
+        let pace = if turn.is_multiple_of(2) { Pace::Straight } else { Pace::Asynchronous };
+        match self.run(pace, canary) {
             Ok(outcome) => outcome,
             Err(_) => Outcome::Refused,
         }
     }
 
-    fn run(&self, canary: &Canary) -> io::Result<Outcome> {
+    fn run(&self, pace: Pace, canary: &Canary) -> io::Result<Outcome> {
         let target = &*self.target;
         match self.scenario.operation {
             Operation::Read => {
                 self.approve_file(target)?;
-                self.read(canary)
+                pace.hand_over();
+                return self.read(canary);
             }
             Operation::Write => {
                 // A dangling link does not "exist".
@@ -49,64 +69,63 @@ impl Control {
                     _ => fs::symlink_metadata(target).is_ok(),
                 };
                 if taken {
-                    return Ok(Outcome::Refused);
+                    return Err(refused());
                 }
                 self.approve(parent(target))?;
+                pace.hand_over();
                 fs::write(target, NAIVE)?;
-                Ok(Outcome::Ok)
             }
             Operation::Replace => {
                 self.approve_file(target)?;
+                pace.hand_over();
                 fs::write(target, NAIVE)?;
-                Ok(Outcome::Ok)
             }
             Operation::Remove => {
                 self.approve(target)?;
-                remove_by_path(target)?;
-                Ok(Outcome::Ok)
+                pace.hand_over();
+                remove_by_path(target, pace)?;
             }
             Operation::EnsureDir => {
                 let existing = target.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
                 self.approve(existing.unwrap_or(target))?;
+                pace.hand_over();
                 fs::create_dir_all(target)?;
-                Ok(Outcome::Ok)
             }
             Operation::Rename => {
                 let destination = self.base.join(self.scenario.destination());
                 self.approve_file(target)?;
                 self.approve(parent(&destination))?;
+                pace.hand_over();
                 fs::rename(target, destination)?;
-                Ok(Outcome::Ok)
             }
             Operation::Walk => {
                 self.approve(target)?;
-                walk_by_path(target, canary)
+                pace.hand_over();
+                return walk_by_path(target, canary);
             }
         }
+        Ok(Outcome::Ok)
     }
 
     /// lstat, realpath, prefix.
-    fn approve(&self, path: &Path) -> io::Result<()> {
-        if self.scenario.kind != Kind::LinkText && fs::symlink_metadata(path)?.is_symlink() {
-            return Err(refused());
-        }
+    fn approve(&self, path: &Path) -> io::Result<Metadata> {
+        let entry = match self.scenario.kind {
+            Kind::LinkText => fs::metadata(path)?,
+            _ => fs::symlink_metadata(path)?,
+        };
         let base = match self.scenario.kind {
             // The directory that was handed out is taken as the boundary, and asked where it is.
             Kind::InboxLink => fs::canonicalize(self.base.join("a"))?,
             _ => self.base.clone(),
         };
-        match fs::canonicalize(path)?.starts_with(base) {
-            true => Ok(()),
+        match !entry.is_symlink() && fs::canonicalize(path)?.starts_with(base) {
+            true => Ok(entry),
             false => Err(refused()),
         }
     }
 
     fn approve_file(&self, path: &Path) -> io::Result<()> {
-        self.approve(path)?;
-        let entry = match self.scenario.kind {
-            Kind::LinkText => fs::metadata(path)?,
-            _ => fs::symlink_metadata(path)?,
-        };
+        let entry = self.approve(path)?;
         match entry.is_file() && entry.nlink() == 1 {
             true => Ok(()),
             false => Err(refused()),
@@ -134,16 +153,19 @@ fn refused() -> io::Error {
     io::ErrorKind::PermissionDenied.into()
 }
 
-fn remove_by_path(dir: &Path) -> io::Result<()> {
-    let entry = fs::symlink_metadata(dir)?;
-    if !entry.is_dir() {
-        return fs::remove_file(dir);
-    }
-    if entry.mode() & 0o700 != 0o700 {
-        fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-    }
+fn remove_by_path(dir: &Path, pace: Pace) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
-        remove_by_path(&entry?.path())?;
+        let path = entry?.path();
+        let entry = fs::symlink_metadata(&path)?;
+        if !entry.is_dir() {
+            fs::remove_file(&path)?;
+            continue;
+        }
+        pace.hand_over();
+        if entry.mode() & 0o700 != 0o700 {
+            fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        }
+        remove_by_path(&path, pace)?;
     }
     fs::remove_dir(dir)
 }

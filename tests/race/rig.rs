@@ -220,7 +220,7 @@ impl Caller {
     fn call(&self, turn: u64, canary: &Canary) -> Outcome {
         match self {
             Self::Victim(victim) => victim.call(turn, canary),
-            Self::Control(control) => control.call(canary),
+            Self::Control(control) => control.call(turn, canary),
         }
     }
 }

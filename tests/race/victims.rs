@@ -53,7 +53,7 @@ impl Victim {
             Operation::Replace => root.replace(target, INSIDE).map(|()| Outcome::Ok),
             Operation::Remove => {
                 let budget = match self.scenario.kind {
-                    Kind::CreateStorm => Budget::default().with_entries(8),
+                    Kind::CreateStorm => Budget::default().with_entries(6),
                     _ => Budget::default(),
                 };
                 root.remove_tree_contained_within(target, budget).map(|removed| match removed.complete {
