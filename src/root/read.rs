@@ -87,7 +87,14 @@ impl Root {
     }
 
     fn open_directly(&self, path: Checked<'_>) -> Result<(OwnedFd, Stat)> {
-        let fd = self.open("read", path, READ)?;
+        let fd = match self.open("read", path, READ) {
+            // Of a device node, too, a nodev mount says EACCES: ask once, for the error only.
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let pin = self.open("read", path, OFlags::PATH)?;
+                return self.admit(path, pin.as_fd()).and(Err(error));
+            }
+            opened => opened?,
+        };
         let file = self.admit(path, fd.as_fd())?;
         Ok((fd, file))
     }
