@@ -57,6 +57,10 @@ fn watch() -> io::Result<bool> {
     let mut held = true;
     for &(name, ..) in KINDS {
         let scenarios: Vec<Scenario> = Scenario::all().filter(|scenario| scenario.name == name).collect();
+        if let Some(why) = scenarios.iter().find_map(|&scenario| rig::obstacle(scenario)) {
+            lines.push(format!("{name:<14} skipped: {why}"));
+            continue;
+        }
         let bar = progress_bar(name);
         let mut naive = Tally::default();
         let mut safe = Tally::default();

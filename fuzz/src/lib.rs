@@ -4,3 +4,4 @@
 //! `RUSTC_BOOTSTRAP=1 cargo fuzz run -s none name fuzz/corpus/name fuzz/seeds/name -- -dict=fuzz/name.dict`.
 
 pub mod oracle;
+pub mod tree;

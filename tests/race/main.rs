@@ -58,6 +58,10 @@ fn run() -> io::Result<usize> {
     let (mut passed, mut failed) = (0, 0);
     println!("{}", Row::HEADER);
     for &scenario in &scenarios {
+        if let Some(why) = rig::obstacle(scenario) {
+            println!("{:<14} {:<11} skipped: {why}", scenario.name, scenario.verb());
+            continue;
+        }
         for row in rows(scenario, asked)? {
             println!("{}", row.line());
             match row.faults().is_empty() {

@@ -121,8 +121,25 @@ pub(crate) fn play_part() -> Option<io::Result<()>> {
             };
             Some(race_here(scenario, contender, volume, |_| {}).map(|tally| print!("{}", tally.to_lines())))
         }
+        ["idle"] => Some(Ok(())),
         _ => None,
     }
+}
+
+/// Why a scenario cannot be run here, if it cannot.
+pub(crate) fn obstacle(scenario: Scenario) -> Option<String> {
+    if !needs_another_user(scenario) {
+        return None;
+    }
+    match as_nobody().arg("idle").output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("a program run as nobody ended with {}", output.status)),
+        Err(error) => Some(format!("no program can be run as nobody: {error}")),
+    }
+}
+
+fn needs_another_user(scenario: Scenario) -> bool {
+    scenario.needs_plain_user() && rustix::process::geteuid().is_root()
 }
 
 /// Runs a race, in this process or, where root would spoil it, in one that is not root. `watch` is told now and then.
@@ -132,14 +149,12 @@ pub(crate) fn race(
     volume: Volume,
     watch: impl FnMut(&Tally),
 ) -> io::Result<Tally> {
-    if !(scenario.needs_plain_user() && rustix::process::geteuid().is_root()) {
+    if !needs_another_user(scenario) {
         return race_here(scenario, contender, volume, watch);
     }
-    let output = this_program()
+    let output = as_nobody()
         .args(["host", scenario.name, scenario.verb(), contender.name()])
         .args([volume.calls.to_string(), volume.patience.as_millis().to_string()])
-        .uid(NOBODY)
-        .gid(NOBODY)
         .stderr(Stdio::inherit())
         .output()?;
     let told = String::from_utf8_lossy(&output.stdout);
@@ -295,6 +310,12 @@ impl Drop for Watchdog {
 /// This program once more; by the kernel's own link, since another user may not be able to reach the path.
 fn this_program() -> Command {
     Command::new("/proc/self/exe")
+}
+
+fn as_nobody() -> Command {
+    let mut program = this_program();
+    program.uid(NOBODY).gid(NOBODY);
+    program
 }
 
 fn open_descriptors() -> io::Result<usize> {
