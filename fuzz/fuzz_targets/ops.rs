@@ -20,6 +20,8 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 const MARKER: &[u8] = b"SECRET of the host";
 const STEPS: usize = 24;
+/// Where the scenes are, but for the number of the process.
+const SCENES: &str = "/dev/shm/beneath-fuzz-";
 
 /// A path in any spelling: names that are fine, forms that are not.
 #[derive(Debug)]
@@ -110,13 +112,26 @@ struct Scene {
 }
 
 static SCENE: LazyLock<Scene> = LazyLock::new(|| {
-    let dir = PathBuf::from(format!("/dev/shm/beneath-fuzz-{}", std::process::id()));
+    sweep();
+    let dir = PathBuf::from(format!("{SCENES}{}", std::process::id()));
     fs::create_dir_all(dir.join("outside/sub")).unwrap();
     for file in ["outside/a", "outside/sub/a"] {
         fs::write(dir.join(file), MARKER).unwrap();
     }
     Scene { outside: Root::open_ambient(&dir, ambient_authority()).unwrap(), dir }
 });
+
+/// Takes away what earlier processes left, since a fuzzer has no moment at which it ends.
+fn sweep() {
+    for entry in fs::read_dir("/dev/shm").unwrap().flatten() {
+        let path = entry.path();
+        let owner = path.to_str().and_then(|path| path.strip_prefix(SCENES));
+        if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
+            // Another process may be sweeping too.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
 
 fuzz_target!(|input: Input| {
     let scene = &*SCENE;
