@@ -21,8 +21,8 @@ const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).uni
 
 type Flip = Box<dyn FnMut(&mut Dice)>;
 
-/// Attacks until the process that started this one is gone.
-pub(crate) fn attack(scenario: Scenario, stage: &Path) -> io::Result<()> {
+/// Attacks until the process that started this one is gone, with pauses of up to so many microseconds.
+pub(crate) fn attack(scenario: Scenario, stage: &Path, pause: u64) -> io::Result<()> {
     let parent = rustix::process::getppid();
     let mut flip = plan(scenario, &Ground { stage: stage.to_path_buf() })?;
     println!("ready");
@@ -37,7 +37,7 @@ pub(crate) fn attack(scenario: Scenario, stage: &Path) -> io::Result<()> {
                 (0..dice.below(256)).for_each(|_| std::hint::spin_loop());
             }
         }
-        std::thread::sleep(Duration::from_micros(dice.below(200)));
+        std::thread::sleep(Duration::from_micros(dice.below(pause)));
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ use rig::Volume;
 use table::Row;
 
 /// Calls per kind and resolver when nothing else is asked for.
-const QUICK: u64 = 12_000;
+const QUICK: u64 = 8_000;
 
 fn main() -> ExitCode {
     if let Some(played) = rig::play_part() {

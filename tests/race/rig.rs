@@ -22,6 +22,8 @@ const SHARE: u64 = 10;
 const CORRUPTION_CHECK: u64 = 4096;
 /// A call that takes longer hangs.
 const HANG: Duration = Duration::from_secs(20);
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Who the host is where it must not be root.
 const NOBODY: u32 = 65534;
 
@@ -109,8 +111,9 @@ pub(crate) fn play_part() -> Option<io::Result<()>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match *arguments {
-        ["attacker", name, verb, stage] => {
-            Some(attacks::attack(Scenario::find(name, verb)?, std::path::Path::new(stage)))
+        ["attacker", name, verb, stage, pause] => {
+            let scenario = Scenario::find(name, verb)?;
+            Some(attacks::attack(scenario, std::path::Path::new(stage), pause.parse().ok()?))
         }
         ["host", name, verb, contender, calls, patience] => {
             let scenario = Scenario::find(name, verb)?;
@@ -171,7 +174,7 @@ fn race_here(
     let shared = (scenario.kind == Kind::HardLink).then_some("a/b/c/f");
     let mut canary = Canary::plant(stage.outside(), shared)?;
     let caller = Caller::new(scenario, contender, &stage)?;
-    let guest = Guest::start(scenario, &stage)?;
+    let guest = Guest::start(scenario, &stage, pause(&caller, &stage, &canary))?;
     if shared.is_some() {
         // The guest's second name is part of the scene.
         canary.restore()?;
@@ -219,6 +222,20 @@ fn race_here(
     Ok(tally)
 }
 
+/// How long the guest may rest at most: a few times what a call takes, so that calls get through on slow file systems too.
+fn pause(caller: &Caller, stage: &Stage, canary: &Canary) -> Duration {
+    let mut times: [Duration; 9] = std::array::from_fn(|turn| {
+        stage.prepare();
+        let start = Instant::now();
+        caller.call(turn as u64, canary);
+        let time = start.elapsed();
+        stage.settle();
+        time
+    });
+    times.sort_unstable();
+    (times[times.len() / 2] * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
 enum Caller {
     Victim(Victim),
     Control(Control),
@@ -244,10 +261,11 @@ impl Caller {
 struct Guest(Child);
 
 impl Guest {
-    fn start(scenario: Scenario, stage: &Stage) -> io::Result<Self> {
+    fn start(scenario: Scenario, stage: &Stage, pause: Duration) -> io::Result<Self> {
         let mut child = this_program()
             .args(["attacker", scenario.name, scenario.verb()])
             .arg(stage.path())
+            .arg(pause.as_micros().to_string())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut line = String::new();
