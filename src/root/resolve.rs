@@ -11,13 +11,14 @@
 //! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstatfs, openat, openat2, statx,
+    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, openat, openat2, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::DecInt;
@@ -93,6 +94,7 @@ impl Root {
     /// Opens what `path` names, without following a link unless the policy says so.
     pub(super) fn open(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
         self.require_resolver(operation, path)?;
+        let flags = if path.names_directory() { flags | OFlags::DIRECTORY } else { flags };
         match (self.resolver(), self.policy.links()) {
             (Resolver::Openat2, Links::Refuse) => {
                 let resolve = ResolveFlags::NO_SYMLINKS | confinement(self.policy.mounts());
@@ -244,17 +246,58 @@ pub(super) fn subject(path: Checked<'_>) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
 }
 
-/// The process's own name for one of its descriptors. It leads to the inode, not through any directory.
-pub(super) fn own_path(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
+/// The directory of the process's own descriptors, opened once since every pinned read goes through it.
+///
+/// It shows the table of the process that opened it, so a reopened descriptor must be compared with its pin: after a
+/// fork, or in a thread with a table of its own, the same number is another file.
+static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Opens the directory of descriptors before anything counts how many are open.
+pub(super) fn prepare() {
+    if DESCRIPTORS.get().is_none()
+        && let Ok(descriptors) = open_descriptors()
+    {
+        // Another thread was first; one is enough.
+        let _ = DESCRIPTORS.set(descriptors);
+    }
 }
 
-/// The directory of the process's own descriptors, and the name of `fd` in it. Checked, since anything may be mounted
-/// at `/proc`.
+/// Opens the regular file behind a pin for reading. `None` if no usable `/proc` leads to it.
+pub(super) fn reopen(
+    pin: BorrowedFd<'_>,
+    pinned: &Stat,
+    flags: OFlags,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let number = DecInt::from_fd(pin);
+    let through = |descriptors: BorrowedFd<'_>| {
+        match retry_on_intr(|| openat(descriptors, number.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty()))
+        {
+            Ok(fd) => {
+                let opened = fstat(&fd)?;
+                let same = (opened.st_dev, opened.st_ino) == (pinned.st_dev, pinned.st_ino);
+                Ok(same.then_some(fd))
+            }
+            // A guest cannot cause these: the link leads to the inode even after its last name is gone.
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    };
+    if let Some(fd) = DESCRIPTORS.get().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))? {
+        return Ok(Some(fd));
+    }
+    open_descriptors().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))
+}
+
+/// The directory of the process's own descriptors, and the name of `fd` in it.
 pub(super) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, DecInt)> {
+    Ok((open_descriptors()?, DecInt::from_fd(fd)))
+}
+
+/// Checked, since anything may be mounted at `/proc`.
+fn open_descriptors() -> rustix::io::Result<OwnedFd> {
     let descriptors = openat(CWD, c"/proc/self/fd", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if fstatfs(&descriptors)?.f_type != PROC_SUPER_MAGIC {
         return Err(Errno::NOENT);
     }
-    Ok((descriptors, DecInt::from_fd(fd)))
+    Ok(descriptors)
 }
