@@ -219,6 +219,7 @@ impl Player {
         let mut applied = false;
         let mut states: Option<(Snapshot, Snapshot)> = None;
         let patience = if self.job.control { LITTLE_PATIENCE } else { PATIENCE };
+        let lack = self.job.lack;
         let end = self.tracer.round(&request.line(), patience, &mut |stop| {
             match strike {
                 None => steps.push(Step {
@@ -230,10 +231,13 @@ impl Player {
                     let before = scene.inside_now();
                     applied = (mutation.apply)(&self.site).is_ok();
                     states = Some((before, scene.inside_now()));
+                    if lack == Lack::Nothing {
+                        return Act::Release;
+                    }
                 }
                 Some(_) => {}
             }
-            self.job.lack.denies(stop).map_or(Act::Go, Act::Fail)
+            lack.denies(stop).map_or(Act::Go, Act::Fail)
         });
         let after = scene.inside_now();
         let outside_end = scene.outside_now();
@@ -346,9 +350,11 @@ fn play_jobs(jobs: Vec<Job>, places: &Places) -> Result<Vec<Row>, String> {
     let queue = Mutex::new(jobs.into_iter().enumerate());
     let rows = Mutex::new(BTreeMap::new());
     thread::scope(|scope| {
+        let (queue, rows) = (&queue, &rows);
         let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(|| -> Result<(), String> {
+            .map(|worker| {
+                scope.spawn(move || -> Result<(), String> {
+                    trace::share_one_cpu(worker);
                     loop {
                         let Some((number, job)) = queue.lock().unwrap().next() else { return Ok(()) };
                         let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());

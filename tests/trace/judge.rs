@@ -136,15 +136,14 @@ impl Round<'_> {
                 }
                 continue;
             }
-            let mut earlier = self.attacked.iter().filter(|(_, old)| old.ino == entry.ino).peekable();
-            let known = earlier.peek().is_some();
-            let was_temporary = earlier.all(|(path, _)| is_temporary(path));
+            let old = self.attacked.with_ino(entry.ino);
+            let known = old.is_some();
+            let was_temporary = old.is_some_and(|(path, _)| is_temporary(path));
             if known && was_temporary && self.leniency.temporary_taken {
                 // The guest's own thing, moved by a rename that went by name.
                 continue;
             }
-            if known && !was_temporary {
-                let (_, old) = self.attacked.iter().find(|(_, old)| old.ino == entry.ino).expect("known");
+            if let Some((_, old)) = old.filter(|_| !was_temporary) {
                 if old.content != entry.content && !(entry.is_file() && self.leniency.temporary_taken) {
                     found.push(format!("changed: {shown}"));
                 }
@@ -227,8 +226,7 @@ impl Round<'_> {
     fn gone_from_one_parent(&self, tree: &Snapshot, parent: &str, name: &str) -> bool {
         let parents = [self.before, self.attacked].map(|tree| tree.entries.get(Path::new(parent)));
         parents.into_iter().flatten().any(|parent| {
-            let now = tree.iter().find(|(_, entry)| entry.ino == parent.ino);
-            now.is_none_or(|(path, _)| !tree.entries.contains_key(&path.join(name)))
+            tree.with_ino(parent.ino).is_none_or(|(path, _)| !tree.entries.contains_key(&path.join(name)))
         })
     }
 }

@@ -24,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -46,6 +47,8 @@ const MOST_CALLS: usize = 20_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Go,
+    /// Run to the end of the round without another stop.
+    Release,
     Fail(Errno),
     /// Lower the byte count in the third argument.
     Shorten(u64),
@@ -137,6 +140,19 @@ impl Tracer {
     }
 }
 
+/// Keeps this thread, and the victims it will start, on one CPU: tracer and victim take turns anyway.
+pub(crate) fn share_one_cpu(number: usize) {
+    let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else { return };
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
+    let mut one = CpuSet::new();
+    if let Some(&cpu) = cpus.get(number % cpus.len().max(1))
+        && one.set(cpu).is_ok()
+    {
+        // Only for speed.
+        let _ = sched_setaffinity(Pid::from_raw(0), &one);
+    }
+}
+
 /// Kills the victim that outlives its deadline; the tracer, asleep in `waitpid`, then sees it die.
 fn keep_time(watch: &Weak<Mutex<Option<(Pid, Instant)>>>) {
     while let Some(watch) = watch.upgrade() {
@@ -219,6 +235,7 @@ impl Victim {
                         _ if index > MOST_CALLS => return self.kill(),
                         Act::Kill => return self.kill(),
                         Act::Go => {}
+                        Act::Release => inside = false,
                         Act::Fail(errno) => {
                             regs.skip_call();
                             let _ = regs.store(self.pid);

@@ -8,12 +8,13 @@
 //! outside/        the canary: same names, all content marked; nothing may change here
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use super::judge::is_temporary;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 /// In everything outside; a byte of it in an answer is an escape.
@@ -63,10 +64,10 @@ impl Scene {
             fs::create_dir_all(&dir)?;
             fs::write(dir.join("other"), CANARY)?;
             fs::write(dir.join("only-outside"), CANARY)?;
-            self.build_leaf(&dir.join("leaf"), CANARY)?;
+            self.build_lesser_leaf(&dir.join("leaf"), CANARY)?;
             // So that a link to this directory at the leaf leads to the names beneath the leaf as well.
             fs::write(dir.join("a"), CANARY)?;
-            fs::create_dir_all(dir.join("sub/deeper"))?;
+            fs::create_dir_all(dir.join("sub"))?;
             fs::write(dir.join("sub/x"), CANARY)?;
         }
         Ok(())
@@ -86,7 +87,7 @@ impl Scene {
         fs::write(root.join("g/sib/other"), "other of the sibling\n")?;
         fs::write(root.join("src/item"), "item\n")?;
         self.build_leaf(&root.join("g/p/leaf"), &original())?;
-        self.build_leaf(&root.join("g/sib/leaf"), "leaf of the sibling\n")?;
+        self.build_lesser_leaf(&root.join("g/sib/leaf"), "leaf of the sibling\n")?;
         let inode = |path: &str| fs::symlink_metadata(root.join(path)).ok().map(|meta| meta.ino());
         Ok(["g/p/leaf", "src/item"].into_iter().filter_map(inode).collect())
     }
@@ -102,6 +103,18 @@ impl Scene {
                 }
                 symlink(self.outside().join("dir"), leaf.join("link"))?;
                 fifo(&leaf.join("fifo"))
+            }
+        }
+    }
+
+    /// Of the same kind, with less in it.
+    fn build_lesser_leaf(&self, leaf: &Path, content: &str) -> io::Result<()> {
+        match self.leaf_kind {
+            Leaf::Absent => Ok(()),
+            Leaf::File => fs::write(leaf, content),
+            Leaf::Directory => {
+                fs::create_dir_all(leaf.join("sub"))?;
+                fs::write(leaf.join("a"), content)
             }
         }
     }
@@ -190,6 +203,8 @@ impl Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) entries: BTreeMap<PathBuf, Entry>,
+    /// Inodes, with one of their paths each; a temporary one only if there is no other.
+    inodes: HashMap<u64, PathBuf>,
 }
 
 impl Snapshot {
@@ -210,6 +225,10 @@ impl Snapshot {
             entry.content = fs::read(&path).ok();
         } else if meta.is_symlink() {
             entry.content = fs::read_link(&path).ok().map(|to| to.into_os_string().into_encoded_bytes());
+        }
+        let named = self.inodes.get(&entry.ino).is_some_and(|path| !is_temporary(path));
+        if !named {
+            self.inodes.insert(entry.ino, relative.to_path_buf());
         }
         self.entries.insert(relative.to_path_buf(), entry);
         if meta.is_dir() {
@@ -232,7 +251,13 @@ impl Snapshot {
     }
 
     pub(crate) fn has_ino(&self, ino: u64) -> bool {
-        self.entries.values().any(|entry| entry.ino == ino)
+        self.inodes.contains_key(&ino)
+    }
+
+    /// An entry that is this inode.
+    pub(crate) fn with_ino(&self, ino: u64) -> Option<(&Path, &Entry)> {
+        let path = self.inodes.get(&ino)?;
+        Some((path, self.entries.get(path)?))
     }
 
     /// The entries whose last component is `name`.
