@@ -15,21 +15,19 @@ mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use beneath::{Durability, Links, ResolverChoice};
 use mutations::{Aim, MUTATIONS, Mutation, Site};
-use nix::errno::Errno;
 use nix::libc;
 use tempfile::TempDir;
 use trace::judge::{self, Leniency, Round};
+use trace::lack::Lack;
 use trace::naive::CONTROLS;
 use trace::place::{Devices, Places};
 use trace::scenario::{self, Effect, Report, Request, SCENARIOS};
 use trace::scene::{Leaf, Scene, Snapshot};
-use trace::{Act, End, Stop, Tracer};
+use trace::{Act, End, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
@@ -38,42 +36,6 @@ const LITTLE_PATIENCE: Duration = Duration::from_millis(60);
 /// Also stop before calls that only close a descriptor, and combine every lack with both resolvers.
 fn full() -> bool {
     std::env::var_os("BENEATH_TEST_FULL").is_some()
-}
-
-/// What the kernel or file system is made to lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lack {
-    Nothing,
-    UnnamedFiles,
-    EmptyPath,
-    NoReplace,
-}
-
-impl Lack {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "",
-            Self::UnnamedFiles => "no O_TMPFILE",
-            Self::EmptyPath => "no AT_EMPTY_PATH",
-            Self::NoReplace => "no NOREPLACE",
-        }
-    }
-
-    fn denies(self, stop: &Stop) -> Option<Errno> {
-        let call = stop.call;
-        match self {
-            Self::Nothing => None,
-            Self::UnnamedFiles => call.makes_unnamed_file().then_some(Errno::EOPNOTSUPP),
-            Self::EmptyPath => {
-                let empty = libc::AT_EMPTY_PATH as u64;
-                (call.is(libc::SYS_linkat) && call.arguments[4] & empty != 0).then_some(Errno::ENOENT)
-            }
-            Self::NoReplace => {
-                let keeps = u64::from(libc::RENAME_NOREPLACE);
-                (call.is(libc::SYS_renameat2) && call.arguments[4] & keeps != 0).then_some(Errno::EINVAL)
-            }
-        }
-    }
 }
 
 /// One row of the table.
@@ -196,14 +158,13 @@ struct Played {
 }
 
 impl Player {
-    fn new(job: Job, dir: TempDir) -> Result<Self, String> {
-        let base = dir.path().join("scene");
-        std::fs::create_dir(&base).map_err(|error| error.to_string())?;
-        let scene = Scene::new(&base, job.leaf).map_err(|error| error.to_string())?;
+    fn new(job: Job, dir: TempDir) -> Self {
+        let scene = Scene::new(&dir.path().join("scene"), job.leaf).expect("the scene can be built");
         let spare_the_host =
             job.control || matches!(job.effect, Effect::RemovesTree(_) | Effect::RemovesFile);
         let outside = scene.outside_now();
-        Ok(Self { tracer: Tracer::start()?, site: Site { scene, spare_the_host }, outside, _dir: dir, job })
+        let tracer = Tracer::start().expect("a victim starts like the first");
+        Self { tracer, site: Site { scene, spare_the_host }, outside, _dir: dir, job }
     }
 
     fn play(&mut self, strike: Option<(usize, &Mutation)>) -> Played {
@@ -344,31 +305,6 @@ fn makes_sense(job: &Job, mutation: &Mutation, step: &Step) -> bool {
     }
 }
 
-/// Plays the jobs on as many threads as there are CPUs; a victim belongs to the thread that started it.
-fn play_jobs(jobs: Vec<Job>, places: &Places) -> Result<Vec<Row>, String> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(4);
-    let queue = Mutex::new(jobs.into_iter().enumerate());
-    let rows = Mutex::new(BTreeMap::new());
-    thread::scope(|scope| {
-        let (queue, rows) = (&queue, &rows);
-        let workers: Vec<_> = (0..threads)
-            .map(|worker| {
-                scope.spawn(move || -> Result<(), String> {
-                    trace::share_one_cpu(worker);
-                    loop {
-                        let Some((number, job)) = queue.lock().unwrap().next() else { return Ok(()) };
-                        let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());
-                        let row = Player::new(job, dir)?.play_all();
-                        rows.lock().unwrap().insert(number, row);
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker"))
-    })?;
-    Ok(rows.into_inner().unwrap().into_values().collect())
-}
-
 /// A pair at which a control must be caught: the last call of that name, the mutation, the rule.
 const KNOWN: &[(&str, &[&str], &str, &str)] = &[
     ("control: read", &["openat", "open"], "leaf: link to an outside file", "escape"),
@@ -409,13 +345,10 @@ fn main() -> ExitCode {
         })
         .collect();
     let start = Instant::now();
-    let rows = match play_jobs(chosen, &places) {
-        Ok(rows) => rows,
-        Err(reason) => {
-            println!("step: {reason}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let rows = trace::in_parallel(chosen, |job| {
+        let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());
+        Player::new(job, dir).play_all()
+    });
     let mut failures = Vec::new();
     print_table(&rows);
     for row in &rows {
