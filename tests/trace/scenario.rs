@@ -209,6 +209,11 @@ impl Request<'_> {
 
 /// Serves one request as the victim.
 pub(crate) fn answer(request: &str) -> String {
+    answer_around(request, &|part| marked(part))
+}
+
+/// Serves one request, with the call itself made inside `around`.
+pub(crate) fn answer_around(request: &str, around: &dyn Fn(&mut dyn FnMut())) -> String {
     let fields: Vec<&str> = request.split('\t').collect();
     let [name, resolver, durability, base] = fields[..] else { return "{}".into() };
     let base = PathBuf::from(base);
@@ -229,11 +234,13 @@ pub(crate) fn answer(request: &str) -> String {
     };
     let resolver_before = site.root.resolver();
     let before = descriptors();
-    let result = catch_unwind(AssertUnwindSafe(|| marked(|| (scenario.run)(&site))));
+    let mut result = None;
+    around(&mut || result = Some(catch_unwind(AssertUnwindSafe(|| (scenario.run)(&site)))));
     let after = descriptors();
     let mut report = match result {
-        Ok(result) => told(result),
-        Err(panic) => {
+        None => json!({ "panic": "the call was not made" }),
+        Some(Ok(result)) => told(result),
+        Some(Err(panic)) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             json!({ "panic": text.unwrap_or_default() })
