@@ -33,7 +33,8 @@ fn judge(mut stage: Stage) -> Row {
     row.succeeded = usize::from(outcome.report.is_some_and(|report| report.verdict() == "ok"));
     let calls: Vec<Call> = stops.iter().map(|stop| stop.call).collect();
     let writes = matches!(play.effect, Effect::Creates | Effect::Replaces);
-    row.violations.extend(order(&calls, writes).err());
+    let directories = if matches!(play.effect, Effect::Moves(..)) { 2 } else { 1 };
+    row.violations.extend(order(&calls, writes, directories).err());
 
     // Without it nothing is synced: the caller has not asked for the wait.
     stage.play.durability = Durability::None;
@@ -43,12 +44,12 @@ fn judge(mut stage: Stage) -> Row {
     }
     row.note = "write, sync file, publish, sync directory".into();
     if !writes {
-        row.note = "publish, sync directory".into();
+        row.note = "publish, sync directories".into();
     }
     row
 }
 
-fn order(calls: &[Call], writes: bool) -> Result<(), String> {
+fn order(calls: &[Call], writes: bool, directories: usize) -> Result<(), String> {
     let last = |numbers: &[libc::c_long]| calls.iter().rposition(|call| call.is_any(numbers));
     let published = last(PUBLISHES).ok_or("never published")?;
     if writes {
@@ -63,6 +64,9 @@ fn order(calls: &[Call], writes: bool) -> Result<(), String> {
             return Err(format!("written at {written}, synced at {synced}, published at {first}"));
         }
     }
-    let after = calls.iter().skip(published).find(|call| call.is_any(SYNCS));
-    after.map(|_| ()).ok_or_else(|| "the directory is not synced after the name appeared".to_owned())
+    let after = calls.iter().skip(published).filter(|call| call.is_any(SYNCS)).count();
+    if after < directories {
+        return Err(format!("{after} of {directories} directories synced after the name appeared"));
+    }
+    Ok(())
 }

@@ -48,7 +48,10 @@ impl Round<'_> {
         if let Some(change) = self.outside_before.difference(self.outside_end) {
             found.push(format!("escape: {change}"));
         }
-        self.judge_tree(&mut found);
+        // A removal that says it is incomplete may leave what it has renamed.
+        let told =
+            report.is_some_and(|report| report.result.as_ref().is_ok_and(|success| success.incomplete));
+        self.judge_tree(self.leniency.leftovers || told, &mut found);
         if let Some(report) = report {
             self.judge_report(report, &mut found);
         }
@@ -125,13 +128,13 @@ impl Round<'_> {
             && before.iter().any(|content| content.starts_with(data.as_bytes()))
     }
 
-    fn judge_tree(&self, found: &mut Vec<String>) {
+    fn judge_tree(&self, leftovers: bool, found: &mut Vec<String>) {
         let data = data();
         for (path, entry) in self.end.iter() {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let shown = path.display();
             if name.starts_with(TEMPORARY) {
-                if !self.leniency.leftovers {
+                if !leftovers {
                     found.push(format!("leftover: {shown}"));
                 }
                 continue;

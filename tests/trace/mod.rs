@@ -70,6 +70,11 @@ impl Stop {
     pub(crate) fn describe(&self) -> String {
         self.call.describe(|address| peek(self.pid, address))
     }
+
+    /// An argument that is a string.
+    pub(crate) fn text(&self, position: usize) -> String {
+        peek(self.pid, self.call.arguments[position])
+    }
 }
 
 /// How a round ended.

@@ -42,6 +42,7 @@ pub(crate) struct Scenario {
 
 /// The handles a call works with.
 pub(crate) struct Site {
+    base: PathBuf,
     pub(crate) root: Root,
     /// The host's own directory, out of the guest's reach.
     pub(crate) host: Root,
@@ -95,6 +96,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         bytes.truncate(first);
         bytes.extend(file.read_to_limit(MOST)?);
         Ok(Success::read(&bytes))
+    }),
+    reads("open_ambient, then read", Leaf::File, |site| {
+        let root = Root::open_ambient(site.base.join("root"), ambient_authority())?;
+        let root = root.with_policy(site.root.policy().clone());
+        root.read_contained(LEAF, MOST).map(|bytes| Success::read(&bytes))
     }),
     Scenario {
         links: Links::FollowBeneath,
@@ -228,7 +234,8 @@ pub(crate) fn answer_around(request: &str, around: &dyn Fn(&mut dyn FnMut())) ->
     let open = |dir: &str| -> Result<Root> {
         Ok(Root::open_ambient(base.join(dir), ambient_authority())?.with_policy(policy.clone()))
     };
-    let site = match open("root").and_then(|root| Ok(Site { root, host: open("host")? })) {
+    let site = match open("root").and_then(|root| Ok(Site { base: base.clone(), root, host: open("host")? }))
+    {
         Ok(site) => site,
         Err(error) => return json!({ "panic": format!("cannot open the scene: {error}") }).to_string(),
     };
