@@ -1,7 +1,10 @@
 //! A directory handle, and everything that is done through it.
 
+mod budget;
+mod draft;
 mod entries;
 mod metadata;
+mod new_file;
 mod path;
 mod policy;
 mod read;
@@ -19,14 +22,15 @@ use cap_std::fs::Dir;
 use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
+pub use budget::{Budget, Left, Removed};
 pub use entries::Ensured;
 pub use metadata::{FileType, Metadata};
+pub use new_file::NewFile;
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
-pub use remove::{Budget, Left, Removed};
+
 pub use resolve::Resolver;
 pub use walk::{Entry, Limits, List, Walk};
-pub use write::NewFile;
 
 use crate::error::{Error, Result};
 use metadata::MountId;

@@ -87,7 +87,14 @@ impl Root {
     }
 
     fn open_directly(&self, path: Checked<'_>) -> Result<(OwnedFd, Stat)> {
-        let fd = self.open("read", path, READ)?;
+        let fd = match self.open("read", path, READ) {
+            // Of a device node, too, a nodev mount says EACCES: ask once, for the error only.
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let pin = self.open("read", path, OFlags::PATH)?;
+                return self.admit(path, pin.as_fd()).and(Err(error));
+            }
+            opened => opened?,
+        };
         let file = self.admit(path, fd.as_fd())?;
         Ok((fd, file))
     }
@@ -126,20 +133,20 @@ fn read_limited(fd: BorrowedFd<'_>, length: u64, limit: u64) -> Result<Vec<u8>, 
     if length > limit {
         return Err(ReadFailure::TooLarge);
     }
-    let enough = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK).saturating_add(1);
     let mut bytes = Vec::new();
-    let mut wanted = enough;
+    let mut wanted = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK) + 1;
     loop {
-        bytes.try_reserve(wanted).map_err(|_| ReadFailure::System(Errno::NOMEM))?;
-        if retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut bytes))).map_err(ReadFailure::System)?
-            == 0
-        {
+        bytes.try_reserve_exact(wanted).map_err(|_| ReadFailure::System(Errno::NOMEM))?;
+        let read = retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut bytes)));
+        if read.map_err(ReadFailure::System)? == 0 {
             return Ok(bytes);
         }
-        if bytes.len() as u64 > limit {
-            return Err(ReadFailure::TooLarge);
-        }
-        wanted = if bytes.len() == bytes.capacity() { CHUNK.max(bytes.len()) } else { 1 };
+        let room = limit.checked_sub(bytes.len() as u64).ok_or(ReadFailure::TooLarge)?;
+        wanted = match bytes.len() == bytes.capacity() {
+            // One byte past the limit is enough to know.
+            true => CHUNK.max(bytes.len()).min(usize::try_from(room).unwrap_or(usize::MAX).saturating_add(1)),
+            false => 1,
+        };
     }
 }
 

@@ -18,10 +18,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, openat, openat2, statx,
+    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, chmodat, fstat, fstatfs, openat,
+    openat2, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
-use rustix::path::DecInt;
+use rustix::path::{Arg, DecInt};
 
 use super::metadata::{Metadata, MountId};
 use super::path::Checked;
@@ -81,13 +82,13 @@ pub(super) fn probe(root: BorrowedFd<'_>) -> Resolver {
 
 /// Describes the entry behind a descriptor.
 pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
-    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(Metadata::from_statx)
+    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
 /// Describes one entry of a directory, a link itself included.
-pub(super) fn describe_at(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Metadata> {
+pub(super) fn describe_at(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    statx(dir, name, flags, Metadata::WANTED).map(Metadata::from_statx)
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
 impl Root {
@@ -127,7 +128,7 @@ impl Root {
     pub(super) fn open_child(
         &self,
         dir: BorrowedFd<'_>,
-        name: &[u8],
+        name: impl Arg + Copy,
         flags: OFlags,
         mounts: Mounts,
     ) -> rustix::io::Result<OwnedFd> {
@@ -137,6 +138,20 @@ impl Root {
             }
             Resolver::Walk => step(dir, name, flags, self.boundary(mounts)),
         }
+    }
+
+    /// Opens a directory of `dir` for reading, even one whose mode forbids that to its owner. Never enters a mount.
+    pub(super) fn enter(&self, dir: BorrowedFd<'_>, name: impl Arg + Copy) -> rustix::io::Result<OwnedFd> {
+        let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match self.open_child(dir, name, readable, Mounts::Refuse) {
+            Err(Errno::ACCESS) => {}
+            result => return result,
+        }
+        // Pinned as a directory, so what is widened and then opened is that directory and nothing else.
+        let pin = self.open_child(dir, name, DIRECTORY, Mounts::Refuse)?;
+        let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
+        chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
+        openat(&descriptors, number.as_c_str(), readable, Mode::empty())
     }
 
     fn open_walking(&self, path: Checked<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -204,7 +219,7 @@ fn confinement(mounts: Mounts) -> ResolveFlags {
 /// The one call that may see a path of several components.
 fn open_beneath(
     dir: BorrowedFd<'_>,
-    path: &[u8],
+    path: impl Arg + Copy,
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> rustix::io::Result<OwnedFd> {
@@ -214,7 +229,7 @@ fn open_beneath(
 /// Opens one component without following it, and refuses to leave `boundary`.
 fn step(
     dir: BorrowedFd<'_>,
-    name: &[u8],
+    name: impl Arg + Copy,
     flags: OFlags,
     boundary: Option<MountId>,
 ) -> rustix::io::Result<OwnedFd> {
