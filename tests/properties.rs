@@ -29,7 +29,8 @@ impl Model {
 
     /// What resolving up to, and not including, the last component gives.
     fn parent(&self, path: &Path) -> Result<(), ErrorKind> {
-        let ancestors: Vec<_> = path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
+        let ancestors: Vec<_> =
+            path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()).collect();
         ancestors.into_iter().rev().try_for_each(|above| self.directory(above))
     }
 
@@ -148,17 +149,19 @@ fn take(step: &Step, root: &Root, arena: &Arena, model: &mut Model) {
         Step::List(path) => {
             let expected =
                 model.parent(path).and_then(|()| model.directory(path)).map(|()| model.children(path));
-            let got = kinds(root.list(path)).map(|list| list.map(|entry| path.join(entry.unwrap().path())).collect());
+            let got = kinds(root.list(path))
+                .map(|list| list.map(|entry| path.join(entry.unwrap().path())).collect());
             assert_eq!(got, expected);
         }
         Step::Rename(from, to) => {
             let parents = model.parent(from).and_then(|()| model.parent(to));
             let got = kinds(root.rename(from, to));
-            let expected = parents.and_then(|()| model.get(from).map(drop)).and_then(|()| match model.get(to) {
-                Ok(_) => Err(ErrorKind::AlreadyExists),
-                Err(_) if to.starts_with(from) => Err(ErrorKind::InvalidPath),
-                Err(_) => Ok(()),
-            });
+            let expected =
+                parents.and_then(|()| model.get(from).map(drop)).and_then(|()| match model.get(to) {
+                    Ok(_) => Err(ErrorKind::AlreadyExists),
+                    Err(_) if to.starts_with(from) => Err(ErrorKind::InvalidPath),
+                    Err(_) => Ok(()),
+                });
             assert_eq!(got, expected);
             if expected.is_ok() {
                 for old in model.beneath(from) {

@@ -94,7 +94,9 @@ fn act(root: &Root, case: &Value) -> Result<()> {
         "descend" => root.descend(path).map(drop),
         "rename" => root.rename(path, bytes(case, "path2").unwrap()),
         "remove_file" => root.remove_file(path),
-        "remove_tree" => root.remove_tree_contained(path).map(|removed| assert!(removed.complete, "{removed:?}")),
+        "remove_tree" => {
+            root.remove_tree_contained(path).map(|removed| assert!(removed.complete, "{removed:?}"))
+        }
         other => panic!("unknown operation {other}"),
     }
 }

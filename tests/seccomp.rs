@@ -85,7 +85,11 @@ fn write_fallbacks() -> Vec<Vec<Denial>> {
 
 /// What writing promises, in short.
 fn writes_keep_their_promises(root: &Root, arena: &Arena) {
-    arena.dir("d").file("taken", "old").link("dangling", "nowhere").link("out", arena.outside().join("secret"));
+    arena
+        .dir("d")
+        .file("taken", "old")
+        .link("dangling", "nowhere")
+        .link("out", arena.outside().join("secret"));
     arena.link("up", arena.outside()).dir("dir").fifo("p");
     root.write_exclusive("d/f", vec![5; 200_000]).unwrap();
     assert_eq!(arena.content("d/f"), vec![5; 200_000]);
@@ -211,11 +215,20 @@ fn renaming_without_noreplace_still_never_replaces() {
     for errno in [Errno::INVAL, Errno::NOSYS] {
         denied(&[Denial::RenameNoReplace(errno)], || {
             for_each_resolver(|root, arena| {
-                arena.file("f", "x").file("d/e/g", "y").fifo("p").link("l", arena.outside()).link("none", "nowhere");
+                arena
+                    .file("f", "x")
+                    .file("d/e/g", "y")
+                    .fifo("p")
+                    .link("l", arena.outside())
+                    .link("none", "nowhere");
                 arena.dir("to").file("taken", "old").dir("empty").link("dangling", "nowhere");
                 for name in ["f", "p", "l", "none"] {
                     for taken in ["taken", "empty", "dangling", "d"] {
-                        assert_eq!(kind(root.rename(name, taken)), ErrorKind::AlreadyExists, "{name} {taken}");
+                        assert_eq!(
+                            kind(root.rename(name, taken)),
+                            ErrorKind::AlreadyExists,
+                            "{name} {taken}"
+                        );
                     }
                     let inode = fs::symlink_metadata(arena.at(name)).unwrap().ino();
                     root.rename(name, format!("to/{name}")).unwrap();

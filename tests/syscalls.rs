@@ -26,8 +26,22 @@ fn mark(name: &str) {
 fn exercise(root: &Root) {
     for op in Op::ALL {
         for path in [
-            "a/b/f", "a/b", "a/b/new", "a/l", "a/l/x", "a/out/secret", "p", "none/x", "deep", "s", "two", ".", "..",
-            "/etc/passwd", "a/b/", "t",
+            "a/b/f",
+            "a/b",
+            "a/b/new",
+            "a/l",
+            "a/l/x",
+            "a/out/secret",
+            "p",
+            "none/x",
+            "deep",
+            "s",
+            "two",
+            ".",
+            "..",
+            "/etc/passwd",
+            "a/b/",
+            "t",
         ] {
             let _ = op.run(root, path);
         }
@@ -86,7 +100,8 @@ fn strings(line: &str) -> Vec<String> {
 
 /// Whether a path names the process's own descriptors and nothing else.
 fn is_own_descriptors(path: &str) -> bool {
-    let Some(rest) = path.strip_prefix("/proc/self/fd").or_else(|| path.strip_prefix("/proc/thread-self/fd")) else {
+    let Some(rest) = path.strip_prefix("/proc/self/fd").or_else(|| path.strip_prefix("/proc/thread-self/fd"))
+    else {
         return false;
     };
     matches!(rest, "" | "/") || rest.strip_prefix('/').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
@@ -138,7 +153,11 @@ fn the_judge_knows_a_violation() {
 fn trace(resolver: &str) -> Option<String> {
     let arena = Arena::new();
     arena.file("a/b/f", "x").link("a/l", "b").link("a/out", arena.outside()).fifo("p").socket("s");
-    arena.file("one", "x").hard_link("two", arena.at("one")).file(RENAME_SOURCE, "x").file("moved/t/a/f", "x");
+    arena
+        .file("one", "x")
+        .hard_link("two", arena.at("one"))
+        .file(RENAME_SOURCE, "x")
+        .file("moved/t/a/f", "x");
     arena.file("moved/f", "x").file("t/a/f", "x").dir("t/closed").mode("t/closed", 0).dir("deep");
     drop(tree::deep(fs::File::open(arena.at("deep")).unwrap(), "d", 100));
     let log = arena.beside("trace");

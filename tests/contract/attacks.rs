@@ -85,7 +85,9 @@ fn class_c_the_trusted_directory_is_replaced() {
         ];
         for (plant, expected) in plants {
             plant(arena);
-            for op in [Op::Read, Op::Open, Op::Write, Op::NewFile, Op::Replace, Op::RemoveFile, Op::RemoveTree] {
+            for op in
+                [Op::Read, Op::Open, Op::Write, Op::NewFile, Op::Replace, Op::RemoveFile, Op::RemoveTree]
+            {
                 assert_eq!(kind(op.run(root, "inbox/secret")), expected, "{op:?}");
             }
             for op in [Op::List, Op::Walk, Op::Descend] {
@@ -142,7 +144,10 @@ fn class_e_depth_beyond_descriptors() {
             let root = arena.open(Policy::default().with_resolver(choice));
             drop(tree::deep(File::open(arena.at("t")).unwrap(), "d", 500));
             drop(tree::deep(File::open(arena.at("control")).unwrap(), "d", 500));
-            assert!(fs::remove_dir_all(arena.at("control")).is_err(), "the plain way runs out of descriptors");
+            assert!(
+                fs::remove_dir_all(arena.at("control")).is_err(),
+                "the plain way runs out of descriptors"
+            );
             assert!(root.remove_tree_contained("t").unwrap().complete);
             assert!(root.remove_tree_contained("control").unwrap().complete);
         }
@@ -175,7 +180,8 @@ fn class_g_special_files_do_not_hang() {
         let root = Arc::new(arena.open(Policy::default().with_resolver(choice)));
         for op in Op::ALL {
             let root = Arc::clone(&root);
-            let renamed = matches!(op, Op::RenameFrom | Op::RenameTo | Op::RemoveFile | Op::Replace | Op::Metadata);
+            let renamed =
+                matches!(op, Op::RenameFrom | Op::RenameTo | Op::RemoveFile | Op::Replace | Op::Metadata);
             if !renamed {
                 let outcome = within(&format!("{op:?}"), move || op.run(&root, "p"));
                 assert!(outcome.is_err(), "{op:?}");
@@ -246,7 +252,8 @@ fn class_k_names_that_travel() {
     for_each_resolver(|root, arena| {
         let outside = arena.outside();
         let absolute = outside.join("secret");
-        let names = ["../outside/secret", "..", "./../outside/secret", "a/../../outside/secret", "/etc/passwd", ""];
+        let names =
+            ["../outside/secret", "..", "./../outside/secret", "a/../../outside/secret", "/etc/passwd", ""];
         arena.dir("a").file(RENAME_SOURCE, "x");
         for op in Op::ALL {
             for name in names.into_iter().map(Path::new).chain([absolute.as_path()]) {
@@ -332,7 +339,9 @@ fn class_q_every_descriptor_limit_is_survived() {
             let mut succeeded = 0;
             for limit in 0..64 {
                 let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-                let set = |current| setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).unwrap();
+                let set = |current| {
+                    setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).unwrap()
+                };
                 for op in Op::ALL {
                     for path in ["a/b/c/f", "a/b/c", "a/b/c/new", "a/l/x", "p", "none/x"] {
                         set(limit);
@@ -346,9 +355,15 @@ fn class_q_every_descriptor_limit_is_survived() {
                                 let _ = fs::remove_dir(arena.at("rename-target"));
                                 let _ = fs::remove_dir_all(arena.at("none"));
                                 let _ = fs::remove_file(arena.at("p"));
-                                arena.file("a/b/c/f", "x").link("a/l", "b").fifo("p").file(RENAME_SOURCE, "x");
+                                arena
+                                    .file("a/b/c/f", "x")
+                                    .link("a/l", "b")
+                                    .fifo("p")
+                                    .file(RENAME_SOURCE, "x");
                             }
-                            Err(error) => assert!(error.kind() != ErrorKind::Io, "{op:?} {path} at {limit}: {error}"),
+                            Err(error) => {
+                                assert!(error.kind() != ErrorKind::Io, "{op:?} {path} at {limit}: {error}")
+                            }
                         }
                         let after = child::open_descriptors();
                         assert_eq!(after, before, "{op:?} {path} at {limit} leaked");

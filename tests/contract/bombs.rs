@@ -19,7 +19,8 @@ fn a_hundred_thousand_levels_go_at_64_descriptors_and_a_small_stack() {
             let root = arena.open(Policy::default().with_resolver(choice));
             let before = child::open_descriptors();
             let worker = std::thread::Builder::new().stack_size(256 << 10);
-            let removed = worker.spawn(move || root.remove_tree_contained("t").unwrap()).unwrap().join().unwrap();
+            let removed =
+                worker.spawn(move || root.remove_tree_contained("t").unwrap()).unwrap().join().unwrap();
             assert!(removed.complete, "{removed:?}");
             assert_eq!(removed.directories, u64::from(LEVELS) + 1);
             assert!(arena.names(".").is_empty());

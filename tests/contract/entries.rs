@@ -59,7 +59,8 @@ fn many_threads_ensure_one_tree() {
         for round in 0..20 {
             let path = format!("r{round}/a/b/c");
             let created = std::thread::scope(|scope| {
-                let workers: Vec<_> = (0..4).map(|_| scope.spawn(|| root.ensure_dir(&path).unwrap())).collect();
+                let workers: Vec<_> =
+                    (0..4).map(|_| scope.spawn(|| root.ensure_dir(&path).unwrap())).collect();
                 workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
             });
             assert!(created.contains(&Ensured::Created), "somebody made it");
@@ -75,7 +76,8 @@ fn list_shows_every_entry_as_it_is() {
         arena.file(Path::new("d").join(odd), "");
         let mut seen: Vec<_> = root.list("d").unwrap().map(|entry| entry.unwrap()).collect();
         seen.sort_by(|a, b| a.file_name().cmp(b.file_name()));
-        let shown: Vec<_> = seen.iter().map(|entry| (entry.file_name(), entry.metadata().file_type())).collect();
+        let shown: Vec<_> =
+            seen.iter().map(|entry| (entry.file_name(), entry.metadata().file_type())).collect();
         assert_eq!(
             shown,
             [

@@ -16,11 +16,33 @@ fn zoo() -> (Arena, Vec<String>) {
     arena.file("file", "x").dir("dir/sub").fifo("fifo").socket("socket").file(RENAME_SOURCE, "x");
     arena.link("to-file", "file").link("to-dir", "dir").link("dangling", "nowhere").link("loop", "loop");
     arena.link("out", arena.outside()).link("out-rel", "../outside").link("dot", ".").link("slash", "/");
-    arena.link("fifo-link", "fifo").link("chain", "to-dir").link("dir/up", "..").link("dir/out", "../../outside");
+    arena
+        .link("fifo-link", "fifo")
+        .link("chain", "to-dir")
+        .link("dir/up", "..")
+        .link("dir/out", "../../outside");
     arena.link("secret", "../outside/secret").file("one", "x").hard_link("two", arena.at("one"));
     let animals = [
-        "file", "dir", "fifo", "socket", "to-file", "to-dir", "dangling", "loop", "out", "out-rel", "dot", "slash",
-        "fifo-link", "chain", "dir/up", "dir/out", "secret", "two", "missing", "dir/sub",
+        "file",
+        "dir",
+        "fifo",
+        "socket",
+        "to-file",
+        "to-dir",
+        "dangling",
+        "loop",
+        "out",
+        "out-rel",
+        "dot",
+        "slash",
+        "fifo-link",
+        "chain",
+        "dir/up",
+        "dir/out",
+        "secret",
+        "two",
+        "missing",
+        "dir/sub",
     ];
     let mut paths = Vec::new();
     for animal in animals {
@@ -61,7 +83,12 @@ fn both_resolvers_give_the_same_kind_for_the_same_situation() {
 #[test]
 fn a_link_anywhere_is_told_as_a_link() {
     for_each_resolver(|root, arena| {
-        arena.dir("a/b").link("a/b/l", arena.outside()).link("a/l", "b").link("l", "a").file(RENAME_SOURCE, "x");
+        arena
+            .dir("a/b")
+            .link("a/b/l", arena.outside())
+            .link("a/l", "b")
+            .link("l", "a")
+            .file(RENAME_SOURCE, "x");
         for op in Op::ALL {
             for path in ["l/b/x", "a/l/x", "a/b/l/x", "l/l/x", "a/b/l/sub/x"] {
                 let error = op.run(root, path).unwrap_err();
@@ -106,7 +133,9 @@ fn shown_safely(error: &Error, arena: &Arena) {
         source = inner.source();
     }
     assert!(
-        shown.chars().all(|c| !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')),
+        shown
+            .chars()
+            .all(|c| !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')),
         "{shown:?}"
     );
     for secret in [arena.base().to_str().unwrap(), "/proc/"] {

@@ -12,10 +12,46 @@ use crate::support::{Op, for_each_resolver, kind};
 /// Forms that no operation takes. `a` is a directory, `a/f` and `f` are files.
 fn never_valid() -> Vec<Vec<u8>> {
     let texts: [&[u8]; 40] = [
-        b"", b"/", b"//", b"/a", b"/a/f", b"//a", b"..", b"../", b"../a", b"../outside/secret", b"/..",
-        b"a/..", b"a/../", b"a/../f", b"a/../../outside/secret", b"none/../f", b"./a", b"./", b"././", b"a/.",
-        b"a/./", b"a/./f", b"f/.", b"a//f", b"a//", b"a///", b"f//", b"\0", b"a\0", b"\0a", b"a\0/f", b"a/\0f",
-        b"./..", b"../.", b"..//a", b"a/f/..", b"f/../a", b".//a", b"a/..\0", b"/\0",
+        b"",
+        b"/",
+        b"//",
+        b"/a",
+        b"/a/f",
+        b"//a",
+        b"..",
+        b"../",
+        b"../a",
+        b"../outside/secret",
+        b"/..",
+        b"a/..",
+        b"a/../",
+        b"a/../f",
+        b"a/../../outside/secret",
+        b"none/../f",
+        b"./a",
+        b"./",
+        b"././",
+        b"a/.",
+        b"a/./",
+        b"a/./f",
+        b"f/.",
+        b"a//f",
+        b"a//",
+        b"a///",
+        b"f//",
+        b"\0",
+        b"a\0",
+        b"\0a",
+        b"a\0/f",
+        b"a/\0f",
+        b"./..",
+        b"../.",
+        b"..//a",
+        b"a/f/..",
+        b"f/../a",
+        b".//a",
+        b"a/..\0",
+        b"/\0",
     ];
     let mut paths: Vec<Vec<u8>> = texts.iter().map(|text| text.to_vec()).collect();
     paths.push(vec![b'n'; 256]);
@@ -77,7 +113,9 @@ fn a_file_takes_no_trailing_slash() {
             }
         }
         // These may mean a directory, but never a file.
-        for op in [Op::RenameFrom, Op::RenameTo, Op::Metadata, Op::List, Op::Walk, Op::Descend, Op::RemoveTree] {
+        for op in
+            [Op::RenameFrom, Op::RenameTo, Op::Metadata, Op::List, Op::Walk, Op::Descend, Op::RemoveTree]
+        {
             let kind = kind(op.run(root, "f/"));
             assert!(matches!(kind, ErrorKind::InvalidPath | ErrorKind::NotDirectory), "{op:?}: {kind:?}");
         }
@@ -138,8 +176,22 @@ fn the_longest_forms_are_taken() {
 fn any_other_byte_is_a_name() {
     for_each_resolver(|root, arena| {
         let names: [&[u8]; 16] = [
-            b"...", b"..a", b"a..", b".a", b" ", b"-rf", b"*", b"$HOME", b"%2e%2e", b"a\\b", b"\n", b"\x1b[2J",
-            b"\xff\xfe", b"\xc0\xae\xc0\xae", "\u{202e}gnp".as_bytes(), "\u{2024}\u{2024}".as_bytes(),
+            b"...",
+            b"..a",
+            b"a..",
+            b".a",
+            b" ",
+            b"-rf",
+            b"*",
+            b"$HOME",
+            b"%2e%2e",
+            b"a\\b",
+            b"\n",
+            b"\x1b[2J",
+            b"\xff\xfe",
+            b"\xc0\xae\xc0\xae",
+            "\u{202e}gnp".as_bytes(),
+            "\u{2024}\u{2024}".as_bytes(),
         ];
         for raw in names {
             let name = path(raw);

@@ -62,10 +62,16 @@ fn following_out_is_an_escape() {
         return skip("following links needs openat2");
     }
     let (arena, root) = following(ResolverChoice::Openat2);
-    arena.link("rel", "../outside").link("abs", arena.outside()).link("slash", "/").link("inside", arena.root());
+    arena
+        .link("rel", "../outside")
+        .link("abs", arena.outside())
+        .link("slash", "/")
+        .link("inside", arena.root());
     arena.link("secret", "../outside/secret").link("d/up", "../../outside").link("proc", "/proc/self/root");
     let before = arena.snapshot();
-    for path in ["rel/secret", "abs/secret", "slash/etc/passwd", "secret", "d/up/secret", "inside/x", "proc/x"] {
+    for path in
+        ["rel/secret", "abs/secret", "slash/etc/passwd", "secret", "d/up/secret", "inside/x", "proc/x"]
+    {
         for op in [Op::Read, Op::Open, Op::Metadata] {
             assert_eq!(kind(op.run(&root, path)), ErrorKind::Escape, "{op:?} {path}");
         }
@@ -99,7 +105,13 @@ fn following_does_not_relax_the_kind_of_file() {
         return skip("following links needs openat2");
     }
     let (arena, root) = following(ResolverChoice::Openat2);
-    arena.fifo("p").link("l", "p").file("a", "x").hard_link("b", arena.at("a")).link("h", "a").link("dl", "d");
+    arena
+        .fifo("p")
+        .link("l", "p")
+        .file("a", "x")
+        .hard_link("b", arena.at("a"))
+        .link("h", "a")
+        .link("dl", "d");
     arena.dir("d");
     assert_eq!(kind(root.read_contained("l", 9)), ErrorKind::NotRegular);
     assert_eq!(kind(root.read_contained("dl", 9)), ErrorKind::NotRegular);
@@ -112,7 +124,12 @@ fn following_never_removes_the_target() {
         return skip("following links needs openat2");
     }
     let (arena, root) = following(ResolverChoice::Openat2);
-    arena.file("d/f", "x").link("t/l", "../d").link("t/out", arena.outside()).link("top", "d").link("file", "d/f");
+    arena
+        .file("d/f", "x")
+        .link("t/l", "../d")
+        .link("t/out", arena.outside())
+        .link("top", "d")
+        .link("file", "d/f");
     assert!(root.remove_tree_contained("t").unwrap().complete);
     root.remove_file("file").unwrap();
     assert_eq!(arena.content("d/f"), b"x");

@@ -16,8 +16,15 @@ use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tre
 fn removes_everything_a_guest_can_make() {
     for_each_resolver(|root, arena| {
         arena.file("t/a/b/f", "x").fifo("t/p").socket("t/a/s").dir("t/empty").link("t/slash", "/");
-        arena.link("t/out", arena.outside()).link("t/up", "..").link("t/a/self", ".").link("t/none", "nowhere");
-        arena.file(Path::new("t").join(OsStr::from_bytes(b"\xff\n\xfe")), "").file("t/...", "").file("t/-rf", "");
+        arena
+            .link("t/out", arena.outside())
+            .link("t/up", "..")
+            .link("t/a/self", ".")
+            .link("t/none", "nowhere");
+        arena
+            .file(Path::new("t").join(OsStr::from_bytes(b"\xff\n\xfe")), "")
+            .file("t/...", "")
+            .file("t/-rf", "");
         arena.file(format!("t/{}", "n".repeat(255)), "").hard_link("t/second", arena.at("t/a/b/f"));
         arena.file("sibling/f", "stays");
         let removed = root.remove_tree_contained("t").unwrap();
@@ -284,10 +291,9 @@ fn a_directory_exchanged_for_a_link_is_not_followed() {
                 let budget = Budget::unlimited().with_time(Duration::from_millis(20));
                 match root.remove_tree_contained_within("t", budget) {
                     Ok(_) => {}
-                    Err(error) => assert!(
-                        matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy),
-                        "{error}"
-                    ),
+                    Err(error) => {
+                        assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy), "{error}")
+                    }
                 }
             }
             stop.store(true, Ordering::Relaxed);
@@ -328,7 +334,10 @@ fn quarantine_refuses_what_removal_refuses() {
         arena.link("l", arena.outside()).file("f", "x").dir("host");
         let host = root.descend("host").unwrap();
         assert_eq!(kind(root.remove_tree_quarantined("l", &host, Budget::default())), ErrorKind::Symlink);
-        assert_eq!(kind(root.remove_tree_quarantined("f", &host, Budget::default())), ErrorKind::NotDirectory);
+        assert_eq!(
+            kind(root.remove_tree_quarantined("f", &host, Budget::default())),
+            ErrorKind::NotDirectory
+        );
         assert_eq!(kind(root.remove_tree_quarantined("none", &host, Budget::default())), ErrorKind::NotFound);
         assert!(arena.has("l") && arena.has("f"));
         assert!(arena.names("host").is_empty());

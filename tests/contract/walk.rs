@@ -17,7 +17,12 @@ fn walked(root: &Root, path: &str, limits: Limits) -> Result<Vec<PathBuf>> {
 #[test]
 fn shows_every_entry_once_and_parents_first() {
     for_each_resolver(|root, arena| {
-        arena.file("t/a/b/f", "1").file("t/a/g", "22").dir("t/empty").fifo("t/p").link("t/l", arena.outside());
+        arena
+            .file("t/a/b/f", "1")
+            .file("t/a/g", "22")
+            .dir("t/empty")
+            .fifo("t/p")
+            .link("t/l", arena.outside());
         arena.link("t/a/up", "..").file(Path::new("t").join(OsStr::from_bytes(b"\xff")), "");
         let paths = walked(root, "t", Limits::default()).unwrap();
         let set: BTreeSet<_> = paths.iter().map(PathBuf::as_path).collect();
@@ -131,7 +136,8 @@ fn depth_costs_no_descriptors_and_no_stack() {
             drop(tree::deep(fs::File::open(arena.root()).unwrap(), "d", 1_500));
             let root = arena.open(Policy::default().with_resolver(choice));
             let worker = std::thread::Builder::new().stack_size(256 << 10);
-            let count = worker.spawn(move || walked(&root, ".", Limits::default().with_depth(2_000))).unwrap();
+            let count =
+                worker.spawn(move || walked(&root, ".", Limits::default().with_depth(2_000))).unwrap();
             match count.join().unwrap() {
                 Ok(paths) => assert_eq!(paths.len(), 1_500),
                 // A walk that holds one descriptor per level may say so, but must say so.

@@ -234,7 +234,9 @@ fn a_reader_sees_a_whole_file_or_none() {
             });
             while !done.load(Ordering::Acquire) {
                 match root.read_contained("f", 1 << 20) {
-                    Ok(content) => assert!(content.len() == 100_000 && content.iter().all(|b| *b == content[0])),
+                    Ok(content) => {
+                        assert!(content.len() == 100_000 && content.iter().all(|b| *b == content[0]))
+                    }
                     // Replaced between the two looks at it, its link count is 0; or not there yet.
                     Err(error) => assert!(
                         matches!(error.kind(), ErrorKind::NotFound | ErrorKind::HardLinked | ErrorKind::Busy),

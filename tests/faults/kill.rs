@@ -22,7 +22,8 @@ fn play_all(mut stage: Stage) -> Row {
     let mut row = Row { title: play.title("kill"), control: play.control, ..Row::default() };
     let (stops, _) = stage.undisturbed();
     // A temporary name exists where the file system makes it necessary, and to replace what is there.
-    let nameless = play.effect == Effect::Creates && play.lack != Lack::UnnamedFiles;
+    let nameless =
+        play.effect == Effect::Creates && ![Lack::UnnamedFiles, Lack::HardLinks].contains(&play.lack);
     let leniency = || Leniency { leftovers: !nameless, ..Leniency::default() };
     let mut leftovers = 0;
     for stop in &stops {

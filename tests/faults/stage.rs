@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::trace::judge::{Leniency, Round};
 use crate::trace::lack::Lack;
 use crate::trace::naive::Control;
-use crate::trace::scenario::{Effect, Report, Request, SCENARIOS, Scenario};
+use crate::trace::scenario::{Effect, Report, Request, SCENARIOS, Scenario, is_cold};
 use crate::trace::scene::{self, Leaf, Scene, Snapshot};
 use crate::trace::{Act, End, Stop, Tracer};
 
@@ -36,7 +36,7 @@ impl Play {
                     (ResolverChoice::Walk, _) if scenario.links == Links::FollowBeneath => &[],
                     (ResolverChoice::Walk, _) => &[Lack::Nothing],
                     (_, Effect::Creates | Effect::Replaces) => {
-                        &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath]
+                        &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks]
                     }
                     (_, Effect::Moves(..)) => &[Lack::Nothing, Lack::NoReplace],
                     _ => &[Lack::Nothing],
@@ -119,6 +119,9 @@ impl Stage {
             durability: self.play.durability,
         };
         let lack = self.play.lack;
+        if is_cold(self.play.name) {
+            self.tracer.renew();
+        }
         let end = self.tracer.round(&request.line(), PATIENCE, &mut |stop| {
             let act = hook(stop);
             match lack.denies(stop) {

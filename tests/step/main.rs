@@ -80,7 +80,9 @@ fn jobs() -> Vec<Job> {
             }
             let lacks: &[Lack] = match scenario.effect {
                 _ if resolver == ResolverChoice::Walk && !full() => &[Lack::Nothing],
-                Effect::Creates | Effect::Replaces => &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath],
+                Effect::Creates | Effect::Replaces => {
+                    &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks]
+                }
                 Effect::Moves(..) => &[Lack::Nothing, Lack::NoReplace],
                 _ => &[Lack::Nothing],
             };
@@ -181,6 +183,9 @@ impl Player {
         let mut states: Option<(Snapshot, Snapshot)> = None;
         let patience = if self.job.control { LITTLE_PATIENCE } else { PATIENCE };
         let lack = self.job.lack;
+        if scenario::is_cold(self.job.name) {
+            self.tracer.renew();
+        }
         let end = self.tracer.round(&request.line(), patience, &mut |stop| {
             match strike {
                 None => steps.push(Step {
@@ -215,6 +220,7 @@ impl Player {
         let of_temporaries = mutation.is_some_and(|mutation| mutation.aim == Aim::Temporary);
         let mut leniency = Leniency {
             temporary_taken: of_temporaries,
+            by_name: self.job.lack == Lack::HardLinks,
             two_steps: self.job.lack == Lack::NoReplace,
             ..Leniency::default()
         };

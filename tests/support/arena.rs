@@ -155,9 +155,9 @@ impl Arena {
         let expected = ["outside", "root", "throwaway"].map(OsString::from);
         assert!(
             expected.iter().all(|name| beside.contains(name))
-                && beside.iter().all(|name| {
-                    expected.contains(name) || name.to_string_lossy().starts_with("test-")
-                }),
+                && beside
+                    .iter()
+                    .all(|name| { expected.contains(name) || name.to_string_lossy().starts_with("test-") }),
             "something appeared or vanished beside the root: {beside:?}"
         );
     }

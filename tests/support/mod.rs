@@ -32,7 +32,8 @@ pub(crate) fn is_root() -> bool {
 
 /// Whether this process may call `openat2` at all.
 pub(crate) fn has_openat2() -> bool {
-    rustix::fs::openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty()).is_ok()
+    rustix::fs::openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
+        .is_ok()
 }
 
 /// The resolvers this process can be made to use.

@@ -59,8 +59,7 @@ impl Denial {
         let rules = flag
             .map(|(argument, bit)| {
                 let has = SeccompCmpOp::MaskedEq(bit);
-                let condition =
-                    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, bit).unwrap();
+                let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, bit).unwrap();
                 SeccompRule::new(vec![condition]).unwrap()
             })
             .into_iter()

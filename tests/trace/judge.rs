@@ -35,6 +35,8 @@ pub(crate) struct Leniency {
     pub(crate) late_error: bool,
     /// The kernel was made to say that something is gone.
     pub(crate) told_gone: bool,
+    /// Publishing goes by a temporary name.
+    pub(crate) by_name: bool,
     /// A rename is a link and an unlink here, so what the guest puts at either name in between may go.
     pub(crate) two_steps: bool,
     /// `Io` is the right kind for what was injected.
@@ -95,8 +97,9 @@ impl Round<'_> {
                 if error.contains(CANARY) {
                     found.push("escape: the error repeats the canary".into());
                 }
-                // A replacement can be told from one by the guest only afterwards, and may be repeated.
-                let fair = self.effect == Effect::Replaces && kind == "Busy";
+                // Where a rename goes by name, the guest's file is told from ours only afterwards.
+                let by_name = self.effect == Effect::Replaces || self.leniency.by_name;
+                let fair = by_name && kind == "Busy";
                 let published = matches!(self.effect, Effect::Creates | Effect::Replaces)
                     && !fair
                     && !self.leniency.late_error

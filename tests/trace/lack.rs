@@ -11,6 +11,8 @@ pub(crate) enum Lack {
     Nothing,
     UnnamedFiles,
     EmptyPath,
+    /// Nor unnamed files.
+    HardLinks,
     NoReplace,
 }
 
@@ -20,6 +22,7 @@ impl Lack {
             Self::Nothing => "",
             Self::UnnamedFiles => "no O_TMPFILE",
             Self::EmptyPath => "no AT_EMPTY_PATH",
+            Self::HardLinks => "no links",
             Self::NoReplace => "no NOREPLACE",
         }
     }
@@ -29,6 +32,8 @@ impl Lack {
         match self {
             Self::Nothing => None,
             Self::UnnamedFiles => call.makes_unnamed_file().then_some(Errno::EOPNOTSUPP),
+            Self::HardLinks if call.is(libc::SYS_linkat) => Some(Errno::EPERM),
+            Self::HardLinks => call.makes_unnamed_file().then_some(Errno::EOPNOTSUPP),
             Self::EmptyPath => {
                 let empty = libc::AT_EMPTY_PATH as u64;
                 (call.is(libc::SYS_linkat) && call.arguments[4] & empty != 0).then_some(Errno::ENOENT)

@@ -123,6 +123,11 @@ impl Tracer {
         Ok(Self { victim: Some(victim), watch })
     }
 
+    /// Has the next round start with a victim that has done nothing yet.
+    pub(crate) fn renew(&mut self) {
+        self.victim = None;
+    }
+
     /// Has the victim serve one request, asking `hook` before every call of the part under test.
     pub(crate) fn round(
         &mut self,

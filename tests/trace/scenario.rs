@@ -35,6 +35,8 @@ pub(crate) struct Scenario {
     pub(crate) leaf: Leaf,
     pub(crate) effect: Effect,
     pub(crate) links: Links,
+    /// Opens its root itself, in a process that has made no other call of the crate.
+    pub(crate) cold: bool,
     /// Reads a file's content, which is done differently where device nodes are dead.
     pub(crate) opens_files: bool,
     run: fn(&Site) -> Result<Success>,
@@ -42,7 +44,6 @@ pub(crate) struct Scenario {
 
 /// The handles a call works with.
 pub(crate) struct Site {
-    base: PathBuf,
     pub(crate) root: Root,
     /// The host's own directory, out of the guest's reach.
     pub(crate) host: Root,
@@ -76,7 +77,7 @@ const fn scenario(
     effect: Effect,
     run: fn(&Site) -> Result<Success>,
 ) -> Scenario {
-    Scenario { name, leaf, effect, links: Links::Refuse, opens_files: false, run }
+    Scenario { name, leaf, effect, links: Links::Refuse, opens_files: false, cold: false, run }
 }
 
 const fn reads(name: &'static str, leaf: Leaf, run: fn(&Site) -> Result<Success>) -> Scenario {
@@ -97,11 +98,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         bytes.extend(file.read_to_limit(MOST)?);
         Ok(Success::read(&bytes))
     }),
-    reads("open_ambient, then read", Leaf::File, |site| {
-        let root = Root::open_ambient(site.base.join("root"), ambient_authority())?;
-        let root = root.with_policy(site.root.policy().clone());
-        root.read_contained(LEAF, MOST).map(|bytes| Success::read(&bytes))
-    }),
+    Scenario {
+        cold: true,
+        ..scenario("open_ambient, then read", Leaf::File, Effect::Reads, |site| {
+            site.root.read_contained(LEAF, MOST).map(|bytes| Success::read(&bytes))
+        })
+    },
     Scenario {
         links: Links::FollowBeneath,
         ..reads("read following links", Leaf::File, |site| {
@@ -196,6 +198,11 @@ fn gather(found: impl Iterator<Item = Result<beneath::Entry>>) -> Result<Success
     Ok(Success { entries, ..Success::default() })
 }
 
+/// Whether the scenario needs a process of its own each time.
+pub(crate) fn is_cold(name: &str) -> bool {
+    SCENARIOS.iter().any(|scenario| scenario.name == name && scenario.cold)
+}
+
 /// What the controller asks of the victim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
@@ -231,22 +238,46 @@ pub(crate) fn answer_around(request: &str, around: &dyn Fn(&mut dyn FnMut())) ->
         .with_links(scenario.links)
         .with_resolver(if resolver == "walk" { ResolverChoice::Walk } else { ResolverChoice::Openat2 })
         .with_durability(if durability == "full" { Durability::Full } else { Durability::None });
-    let open = |dir: &str| -> Result<Root> {
-        Ok(Root::open_ambient(base.join(dir), ambient_authority())?.with_policy(policy.clone()))
+    let open = || -> Result<Site> {
+        let open = |dir: &str| -> Result<Root> {
+            Ok(Root::open_ambient(base.join(dir), ambient_authority())?.with_policy(policy.clone()))
+        };
+        Ok(Site { root: open("root")?, host: open("host")? })
     };
-    let site = match open("root").and_then(|root| Ok(Site { base: base.clone(), root, host: open("host")? }))
-    {
-        Ok(site) => site,
-        Err(error) => return json!({ "panic": format!("cannot open the scene: {error}") }).to_string(),
+    let run = |site: &Site| {
+        let before = site.root.resolver();
+        let result = (scenario.run)(site);
+        (result, site.root.resolver() == before)
     };
-    let resolver_before = site.root.resolver();
-    let before = descriptors();
     let mut result = None;
-    around(&mut || result = Some(catch_unwind(AssertUnwindSafe(|| (scenario.run)(&site)))));
-    let after = descriptors();
+    let (before, after);
+    if scenario.cold {
+        before = descriptors();
+        around(&mut || {
+            result = Some(catch_unwind(AssertUnwindSafe(|| match open() {
+                Ok(site) => run(&site),
+                Err(error) => (Err(error), true),
+            })));
+        });
+        // One descriptor is opened for the life of the process, if it can be.
+        let now = descriptors();
+        after = if now == before + 1 { before } else { now };
+    } else {
+        let site = match open() {
+            Ok(site) => site,
+            Err(error) => return json!({ "panic": format!("cannot open the scene: {error}") }).to_string(),
+        };
+        before = descriptors();
+        around(&mut || result = Some(catch_unwind(AssertUnwindSafe(|| run(&site)))));
+        after = descriptors();
+    }
+    let mut same_resolver = true;
     let mut report = match result {
         None => json!({ "panic": "the call was not made" }),
-        Some(Ok(result)) => told(result),
+        Some(Ok((result, same))) => {
+            same_resolver = same;
+            told(result)
+        }
         Some(Err(panic)) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -254,7 +285,7 @@ pub(crate) fn answer_around(request: &str, around: &dyn Fn(&mut dyn FnMut())) ->
         }
     };
     report["descriptors"] = json!([before, after]);
-    report["same_resolver"] = json!(site.root.resolver() == resolver_before);
+    report["same_resolver"] = json!(same_resolver);
     report.to_string()
 }
 
