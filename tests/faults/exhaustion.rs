@@ -19,7 +19,7 @@ use crate::Row;
 use crate::trace::judge::{Leniency, Round};
 use crate::trace::place::{Places, memory, own_mounts};
 use crate::trace::scenario::{Report, Request, SCENARIOS, Scenario, answer_around};
-use crate::trace::scene::{self, Scene};
+use crate::trace::scene::{self, Contents, Scene};
 
 /// The argument that makes the executable a child of this module.
 pub(crate) const CHILD: &str = "--exhaust";
@@ -124,11 +124,11 @@ impl Tally {
     ) {
         let scene = Scene::new(base, scenario.leaf).expect("the scene can be built");
         let source = scene.reset().expect("the scene can be built");
-        let (before, outside) = (scene.inside_now(), scene.outside_now());
+        let (before, outside) = (scene.inside_now(), scene.outside_now(Contents::Read));
         let request =
             Request { scenario: scenario.name, base, resolver, durability: Durability::None }.line();
         let report = Report::parse(&answer_around(&request, around));
-        let (end, outside_end) = (scene.inside_now(), scene.outside_now());
+        let (end, outside_end) = (scene.inside_now(), scene.outside_now(Contents::Read));
         let round = Round {
             effect: scenario.effect,
             source,

@@ -48,7 +48,9 @@ fn faults(call: &Call) -> Vec<Act> {
     }
     let mut faults: Vec<Act> = ERRNOS.iter().map(|&errno| Act::Fail(errno)).collect();
     if call.is_any(&[libc::SYS_read, libc::SYS_write, libc::SYS_pread64, libc::SYS_pwrite64]) {
-        faults.extend([Act::Shorten(1), Act::Shorten(call.arguments[2] / 2)]);
+        let asked = call.arguments[2];
+        faults
+            .extend([1, asked / 2].into_iter().filter(|&count| 0 < count && count < asked).map(Act::Shorten));
     }
     faults
 }

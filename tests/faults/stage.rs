@@ -9,7 +9,7 @@ use crate::trace::judge::{Leniency, Round};
 use crate::trace::lack::Lack;
 use crate::trace::naive::Control;
 use crate::trace::scenario::{Effect, Report, Request, SCENARIOS, Scenario, is_cold};
-use crate::trace::scene::{self, Leaf, Scene, Snapshot};
+use crate::trace::scene::{self, Contents, Leaf, Scene, Snapshot};
 use crate::trace::{Act, End, Stop, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ pub(crate) struct Outcome {
 impl Stage {
     pub(crate) fn new(play: Play, dir: TempDir) -> Self {
         let scene = Scene::new(&dir.path().join("scene"), play.leaf).expect("the scene can be built");
-        let outside = scene.outside_now();
+        let outside = scene.outside_now(Contents::Read);
         let tracer = Tracer::start().expect("a victim starts like the first");
         Self { play, tracer, scene, outside, _dir: dir }
     }
@@ -130,7 +130,7 @@ impl Stage {
             }
         });
         let after = self.scene.inside_now();
-        let outside_end = self.scene.outside_now();
+        let outside_end = self.scene.outside_now(Contents::Read);
         let report = match &end {
             End::Answered(line) => Some(Report::parse(line)),
             _ => None,

@@ -26,7 +26,7 @@ use trace::lack::Lack;
 use trace::naive::CONTROLS;
 use trace::place::{Devices, Places};
 use trace::scenario::{self, Effect, Report, Request, SCENARIOS};
-use trace::scene::{Leaf, Scene, Snapshot};
+use trace::scene::{Contents, Leaf, Scene, Snapshot};
 use trace::{Act, End, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -139,6 +139,8 @@ struct Player {
     tracer: Tracer,
     site: Site,
     outside: Snapshot,
+    /// The same with contents, for a last look.
+    canary: Snapshot,
     _dir: TempDir,
 }
 
@@ -164,9 +166,10 @@ impl Player {
         let scene = Scene::new(&dir.path().join("scene"), job.leaf).expect("the scene can be built");
         let spare_the_host =
             job.control || matches!(job.effect, Effect::RemovesTree(_) | Effect::RemovesFile);
-        let outside = scene.outside_now();
+        let outside = scene.outside_now(Contents::Skipped);
+        let canary = scene.outside_now(Contents::Read);
         let tracer = Tracer::start().expect("a victim starts like the first");
-        Self { tracer, site: Site { scene, spare_the_host }, outside, _dir: dir, job }
+        Self { tracer, site: Site { scene, spare_the_host }, outside, canary, _dir: dir, job }
     }
 
     fn play(&mut self, strike: Option<(usize, &Mutation)>) -> Played {
@@ -206,7 +209,7 @@ impl Player {
             lack.denies(stop).map_or(Act::Go, Act::Fail)
         });
         let after = scene.inside_now();
-        let outside_end = scene.outside_now();
+        let outside_end = scene.outside_now(Contents::Skipped);
         let report = match &end {
             End::Answered(line) => Some(Report::parse(line)),
             _ => None,
@@ -249,7 +252,8 @@ impl Player {
         if self.outside != outside_end {
             trace::scene::clear(&scene.outside()).expect("the canary can be rebuilt");
             self.site.scene = Scene::new(&scene.base, self.job.leaf).expect("the canary can be rebuilt");
-            self.outside = scene.outside_now();
+            self.outside = scene.outside_now(Contents::Skipped);
+            self.canary = scene.outside_now(Contents::Read);
         }
         Played { applied, report, steps, violations }
     }
@@ -295,6 +299,10 @@ impl Player {
                     row.violations.push((index, mutation.name, played.violations.join("; ")));
                 }
             }
+        }
+        let canary = self.site.scene.outside_now(Contents::Read);
+        if let Some(change) = self.canary.difference(&canary) {
+            row.violations.push((0, "any", format!("escape, seen in the end: {change}")));
         }
         row
     }

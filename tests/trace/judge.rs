@@ -230,9 +230,9 @@ impl Round<'_> {
 
     /// The call held either the parent that was there before the attack or the one put in its place.
     fn gone_from_one_parent(&self, tree: &Snapshot, parent: &str, name: &str) -> bool {
-        let parents = [self.before, self.attacked].map(|tree| tree.entries.get(Path::new(parent)));
+        let parents = [self.before, self.attacked].map(|tree| tree.get(parent));
         parents.into_iter().flatten().any(|parent| {
-            tree.with_ino(parent.ino).is_none_or(|(path, _)| !tree.entries.contains_key(&path.join(name)))
+            tree.with_ino(parent.ino).is_none_or(|(path, _)| tree.get(path.join(name)).is_none())
         })
     }
 }

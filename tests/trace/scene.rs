@@ -8,7 +8,8 @@
 //! outside/        the canary: same names, all content marked; nothing may change here
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -131,15 +132,16 @@ impl Scene {
     pub(crate) fn inside_now(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for dir in ["root", "exile", "host"] {
-            snapshot.add(&self.base, Path::new(dir));
+            snapshot.add(&self.base, Path::new(dir), Contents::Read);
         }
         snapshot
     }
 
-    pub(crate) fn outside_now(&self) -> Snapshot {
+    /// The canary. Its times tell of a change as well as its contents, which are read at the beginning and the end.
+    pub(crate) fn outside_now(&self, contents: Contents) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        snapshot.add(&self.base, Path::new("outside"));
-        if let Some(entry) = snapshot.entries.get_mut(Path::new("outside/hard")) {
+        snapshot.add(&self.base, Path::new("outside"), contents);
+        if let Some(entry) = snapshot.entries.get_mut(OsStr::new("outside/hard")) {
             // The guest may give this inode more names, and take them away again.
             entry.changed = (0, 0);
             entry.links = 1;
@@ -199,16 +201,24 @@ impl Entry {
     }
 }
 
+/// Whether a snapshot reads files and links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    Read,
+    Skipped,
+}
+
 /// Every entry of some directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    pub(crate) entries: BTreeMap<PathBuf, Entry>,
+    // Not by `Path`, whose order compares component by component: thousands of these are built.
+    entries: BTreeMap<OsString, Entry>,
     /// Inodes, with one of their paths each; a temporary one only if there is no other.
-    inodes: HashMap<u64, PathBuf>,
+    inodes: BTreeMap<u64, OsString>,
 }
 
 impl Snapshot {
-    fn add(&mut self, base: &Path, relative: &Path) {
+    fn add(&mut self, base: &Path, relative: &Path, contents: Contents) {
         let path = base.join(relative);
         let Ok(meta) = fs::symlink_metadata(&path) else { return };
         let mut entry = Entry {
@@ -221,16 +231,18 @@ impl Snapshot {
             changed: (meta.ctime(), meta.ctime_nsec()),
             content: None,
         };
-        if meta.is_file() {
+        if contents == Contents::Skipped {
+            // Told by the times.
+        } else if meta.is_file() {
             entry.content = fs::read(&path).ok();
         } else if meta.is_symlink() {
             entry.content = fs::read_link(&path).ok().map(|to| to.into_os_string().into_encoded_bytes());
         }
-        let named = self.inodes.get(&entry.ino).is_some_and(|path| !is_temporary(path));
+        let named = self.inodes.get(&entry.ino).is_some_and(|path| !is_temporary(Path::new(path)));
         if !named {
-            self.inodes.insert(entry.ino, relative.to_path_buf());
+            self.inodes.insert(entry.ino, relative.into());
         }
-        self.entries.insert(relative.to_path_buf(), entry);
+        self.entries.insert(relative.into(), entry);
         if meta.is_dir() {
             let closed = meta.mode() & 0o700 != 0o700;
             if closed {
@@ -238,7 +250,7 @@ impl Snapshot {
                 let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o700));
             }
             for name in fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name()) {
-                self.add(base, &relative.join(name));
+                self.add(base, &relative.join(name), contents);
             }
             if closed {
                 let _ = fs::set_permissions(&path, fs::Permissions::from_mode(meta.mode() & 0o7777));
@@ -247,7 +259,11 @@ impl Snapshot {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Path, &Entry)> {
-        self.entries.iter().map(|(path, entry)| (path.as_path(), entry))
+        self.entries.iter().map(|(path, entry)| (Path::new(path), entry))
+    }
+
+    pub(crate) fn get(&self, path: impl AsRef<OsStr>) -> Option<&Entry> {
+        self.entries.get(path.as_ref())
     }
 
     pub(crate) fn has_ino(&self, ino: u64) -> bool {
@@ -257,7 +273,7 @@ impl Snapshot {
     /// An entry that is this inode.
     pub(crate) fn with_ino(&self, ino: u64) -> Option<(&Path, &Entry)> {
         let path = self.inodes.get(&ino)?;
-        Some((path, self.entries.get(path)?))
+        Some((Path::new(path), self.entries.get(path)?))
     }
 
     /// The entries whose last component is `name`.
@@ -268,7 +284,7 @@ impl Snapshot {
     /// The first difference to `other`, in words.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         for (path, entry) in self.iter() {
-            match other.entries.get(path) {
+            match other.get(path) {
                 None => return Some(format!("{} is gone", path.display())),
                 Some(now) if now != entry => {
                     return Some(format!("{} changed: {entry:?} became {now:?}", path.display()));
@@ -277,6 +293,6 @@ impl Snapshot {
             }
         }
         let added = other.entries.keys().find(|path| !self.entries.contains_key(*path))?;
-        Some(format!("{} appeared", added.display()))
+        Some(format!("{} appeared", Path::new(added).display()))
     }
 }
