@@ -132,7 +132,7 @@ impl Tally {
         let round = Round {
             effect: scenario.effect,
             source,
-            before: &before,
+            earlier: vec![&before],
             attacked: &before,
             end: &end,
             outside_before: &outside,

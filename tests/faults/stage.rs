@@ -138,7 +138,7 @@ impl Stage {
         let round = Round {
             effect: self.play.effect,
             source,
-            before: &before,
+            earlier: vec![&before],
             attacked: &before,
             end: &after,
             outside_before: &self.outside,

@@ -4,7 +4,8 @@
 //! the number of CPUs nor on luck. Controls that check a path and then use it again run in the same rig and must be
 //! caught, or the run is void.
 //!
-//! `cargo test --test step -- read` runs the rows whose name contains `read`.
+//! `cargo test --test step -- read` runs the rows whose name contains `read`. With `BENEATH_TEST_FULL` set it also
+//! stops before calls that change nothing and lets the guest strike twice; that takes minutes.
 
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -33,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(60);
 
-/// Also stop before calls that only close a descriptor, and combine every lack with both resolvers.
+/// Also stop before calls that only close a descriptor, combine every lack with both resolvers, and strike twice.
 fn full() -> bool {
     std::env::var_os("BENEATH_TEST_FULL").is_some()
 }
@@ -47,7 +48,16 @@ struct Job {
     resolver: ResolverChoice,
     lack: Lack,
     devices: Devices,
+    strikes: Strikes,
     control: bool,
+}
+
+/// How often the guest strikes in one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strikes {
+    Once,
+    /// Before two different calls; for the calls that read and write, and only in a full run.
+    Twice,
 }
 
 impl Job {
@@ -55,6 +65,9 @@ impl Job {
         let mut title = self.name.to_owned();
         if self.devices == Devices::Dead {
             title.push_str(" [nodev]");
+        }
+        if self.strikes == Strikes::Twice {
+            title.push_str(" [twice]");
         }
         if self.lack != Lack::Nothing {
             title = format!("{title} [{}]", self.lack.name());
@@ -70,6 +83,9 @@ impl Job {
         }
     }
 }
+
+/// What a guest may strike twice.
+const TWICE: &[&str] = &["read_contained", "write_exclusive", "replace", "remove_file"];
 
 fn jobs() -> Vec<Job> {
     let mut jobs = Vec::new();
@@ -97,9 +113,16 @@ fn jobs() -> Vec<Job> {
                         resolver,
                         lack,
                         devices,
+                        strikes: Strikes::Once,
                         control: false,
                     });
                 }
+            }
+            if full() && TWICE.contains(&scenario.name) {
+                let mut twice: Vec<Job> =
+                    jobs.iter().filter(|job| job.name == scenario.name).cloned().collect();
+                twice.retain(|job| job.resolver == resolver && job.lack == Lack::Nothing);
+                jobs.extend(twice.into_iter().map(|job| Job { strikes: Strikes::Twice, ..job }));
             }
         }
     }
@@ -111,6 +134,7 @@ fn jobs() -> Vec<Job> {
             resolver: ResolverChoice::Openat2,
             lack: Lack::Nothing,
             devices: Devices::Live,
+            strikes: Strikes::Once,
             control: true,
         });
     }
@@ -131,6 +155,51 @@ struct Row {
     /// What each mutation before the first call led to.
     first: BTreeMap<&'static str, String>,
     verdicts: BTreeMap<String, usize>,
+}
+
+impl Row {
+    fn add(&mut self, strikes: &[Strike], played: Played) {
+        let (index, mutation) = strikes[0];
+        self.pairs += 1;
+        self.mutations.insert(mutation.name);
+        self.void += usize::from(played.applied == 0);
+        let verdict = played.report.as_ref().map_or("none".into(), Report::verdict);
+        self.succeeded += usize::from(verdict == "ok");
+        if index == 0 && played.applied == 1 && strikes.len() == 1 {
+            self.first.insert(mutation.name, verdict.clone());
+        }
+        *self.verdicts.entry(verdict).or_default() += 1;
+        if !played.violations.is_empty() {
+            let mut what = played.violations.join("; ");
+            for (index, mutation) in &strikes[1..] {
+                what.push_str(&format!(" (then before call {index}, {})", mutation.name));
+            }
+            self.violations.push((index, mutation.name, what));
+        }
+    }
+}
+
+/// A mutation, and the call before which it happens.
+type Strike = (usize, &'static Mutation);
+
+/// Every way to strike a job with these steps.
+fn strikes(job: &Job, steps: &[Step]) -> Vec<Vec<Strike>> {
+    let numbered = steps.iter().enumerate().filter(|(_, step)| full() || !step.indifferent);
+    let single: Vec<Strike> = numbered
+        .flat_map(|(index, step)| {
+            let sensible = MUTATIONS.iter().filter(move |mutation| makes_sense(job, mutation, step));
+            sensible.map(move |mutation| (index, mutation))
+        })
+        .collect();
+    match job.strikes {
+        Strikes::Once => single.into_iter().map(|strike| vec![strike]).collect(),
+        Strikes::Twice => {
+            let worth: Vec<Strike> =
+                single.into_iter().filter(|strike| !steps[strike.0].indifferent).collect();
+            let pairs = worth.iter().flat_map(|first| worth.iter().map(move |second| vec![*first, *second]));
+            pairs.filter(|pair| pair[0].0 < pair[1].0).collect()
+        }
+    }
 }
 
 /// Builds the scene and plays every pair on it.
@@ -155,7 +224,8 @@ struct Step {
 }
 
 struct Played {
-    applied: bool,
+    /// How many of the mutations found something to act on.
+    applied: usize,
     report: Option<Report>,
     steps: Vec<Step>,
     violations: Vec<String>,
@@ -172,7 +242,7 @@ impl Player {
         Self { tracer, site: Site { scene, spare_the_host }, outside, canary, _dir: dir, job }
     }
 
-    fn play(&mut self, strike: Option<(usize, &Mutation)>) -> Played {
+    fn play(&mut self, strikes: &[Strike]) -> Played {
         let scene = self.site.scene.clone();
         let source = scene.reset().expect("the scene can be built");
         let request = Request {
@@ -182,29 +252,30 @@ impl Player {
             durability: Durability::None,
         };
         let mut steps = Vec::new();
-        let mut applied = false;
-        let mut states: Option<(Snapshot, Snapshot)> = None;
+        let mut applied = 0;
+        // The tree before and after each strike.
+        let mut states: Vec<Snapshot> = Vec::new();
         let patience = if self.job.control { LITTLE_PATIENCE } else { PATIENCE };
         let lack = self.job.lack;
         if scenario::is_cold(self.job.name) {
             self.tracer.renew();
         }
         let end = self.tracer.round(&request.line(), patience, &mut |stop| {
-            match strike {
-                None => steps.push(Step {
+            if strikes.is_empty() {
+                steps.push(Step {
                     call: stop.describe(),
                     indifferent: stop.call.is(libc::SYS_close),
                     temporary: scene.inside_now().iter().any(|(path, _)| judge::is_temporary(path)),
-                }),
-                Some((index, mutation)) if index == stop.index => {
-                    let before = scene.inside_now();
-                    applied = (mutation.apply)(&self.site).is_ok();
-                    states = Some((before, scene.inside_now()));
-                    if lack == Lack::Nothing {
-                        return Act::Release;
-                    }
+                });
+            }
+            for (number, (_, mutation)) in strikes.iter().enumerate().filter(|(_, (at, _))| *at == stop.index)
+            {
+                states.push(scene.inside_now());
+                applied += usize::from((mutation.apply)(&self.site).is_ok());
+                states.push(scene.inside_now());
+                if lack == Lack::Nothing && number + 1 == strikes.len() {
+                    return Act::Release;
                 }
-                Some(_) => {}
             }
             lack.denies(stop).map_or(Act::Go, Act::Fail)
         });
@@ -214,13 +285,8 @@ impl Player {
             End::Answered(line) => Some(Report::parse(line)),
             _ => None,
         };
-        let (before, attacked) = states.unwrap_or_else(|| {
-            scene.reset().expect("the scene can be built");
-            let fresh = scene.inside_now();
-            (fresh.clone(), fresh)
-        });
-        let mutation = strike.map(|(_, mutation)| mutation);
-        let of_temporaries = mutation.is_some_and(|mutation| mutation.aim == Aim::Temporary);
+        let mutations = || strikes.iter().map(|(_, mutation)| mutation);
+        let of_temporaries = mutations().any(|mutation| mutation.aim == Aim::Temporary);
         let mut leniency = Leniency {
             temporary_taken: of_temporaries,
             by_name: self.job.lack == Lack::HardLinks,
@@ -228,20 +294,19 @@ impl Player {
             ..Leniency::default()
         };
         // A temporary name the guest has made, or one in a directory that it has closed to us.
-        leniency.leftovers =
-            of_temporaries || mutation.is_some_and(|mutation| mutation.name.contains("mode 000"));
-        let round = Round {
-            effect: self.job.effect,
-            source,
-            before: &before,
-            attacked: &attacked,
-            end: &after,
-            outside_before: &self.outside,
-            outside_end: &outside_end,
-            leniency,
-        };
+        leniency.leftovers = of_temporaries || mutations().any(|mutation| mutation.name.contains("mode 000"));
         let mut violations = Vec::new();
-        if strike.is_some() || report.is_none() {
+        if let Some(attacked) = states.pop() {
+            let round = Round {
+                effect: self.job.effect,
+                source,
+                earlier: states.iter().collect(),
+                attacked: &attacked,
+                end: &after,
+                outside_before: &self.outside,
+                outside_end: &outside_end,
+                leniency,
+            };
             violations = round.violations(report.as_ref());
         }
         match &end {
@@ -270,9 +335,9 @@ impl Player {
             first: BTreeMap::new(),
             verdicts: BTreeMap::new(),
         };
-        let undisturbed = self.play(None);
+        let undisturbed = self.play(&[]);
         row.steps = undisturbed.steps;
-        let again = self.play(None);
+        let again = self.play(&[]);
         if row.steps.len() != again.steps.len() {
             row.violations.push((0, "none", "the number of calls differs from run to run".into()));
         }
@@ -280,25 +345,9 @@ impl Player {
             Some(report) if report.verdict() == "ok" => {}
             other => row.violations.push((0, "none", format!("fails undisturbed: {other:?}"))),
         }
-        for (index, step) in row.steps.iter().enumerate() {
-            if step.indifferent && !full() {
-                continue;
-            }
-            for mutation in MUTATIONS.iter().filter(|mutation| makes_sense(&row.job, mutation, step)) {
-                let played = self.play(Some((index, mutation)));
-                row.pairs += 1;
-                row.mutations.insert(mutation.name);
-                row.void += usize::from(!played.applied);
-                let verdict = played.report.as_ref().map_or("none".into(), Report::verdict);
-                row.succeeded += usize::from(verdict == "ok");
-                if index == 0 && played.applied {
-                    row.first.insert(mutation.name, verdict.clone());
-                }
-                *row.verdicts.entry(verdict).or_default() += 1;
-                if !played.violations.is_empty() {
-                    row.violations.push((index, mutation.name, played.violations.join("; ")));
-                }
-            }
+        for strikes in strikes(&row.job, &row.steps) {
+            let played = self.play(&strikes);
+            row.add(&strikes, played);
         }
         let canary = self.site.scene.outside_now(Contents::Read);
         if let Some(change) = self.canary.difference(&canary) {

@@ -115,7 +115,7 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 }
 
 fn close_up(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(0))
+    fs::set_permissions(path, Permissions::from_mode(0o000))
 }
 
 const fn attack(name: &'static str, apply: fn(&Site) -> io::Result<()>) -> Mutation {

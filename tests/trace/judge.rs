@@ -15,8 +15,9 @@ pub(crate) struct Round<'a> {
     pub(crate) effect: Effect,
     /// The inodes that a rename is about, as it began.
     pub(crate) source: Vec<u64>,
-    /// The guest's tree just before the attack, and just after it.
-    pub(crate) before: &'a Snapshot,
+    /// The guest's tree before the attack, and between attacks if there are several.
+    pub(crate) earlier: Vec<&'a Snapshot>,
+    /// The guest's tree just after the last attack.
     pub(crate) attacked: &'a Snapshot,
     pub(crate) end: &'a Snapshot,
     pub(crate) outside_before: &'a Snapshot,
@@ -81,12 +82,13 @@ impl Round<'_> {
                     }
                 }
                 for (path, ino) in &success.entries {
-                    if !self.before.has_ino(*ino) && !self.attacked.has_ino(*ino) {
+                    if !self.states().any(|tree| tree.has_ino(*ino)) {
                         found.push(format!("escape: {path:?} describes an inode that was never in the tree"));
                     }
                 }
                 let excused = success.incomplete || self.leniency.told_gone;
-                if !self.done(self.before) && !self.done(self.end) && !excused {
+                let was_done = self.earlier.iter().any(|tree| self.done(tree));
+                if !was_done && !self.done(self.end) && !excused {
                     found.push("success without the effect".into());
                 }
             }
@@ -112,23 +114,28 @@ impl Round<'_> {
         }
     }
 
+    /// Every state the guest's tree was seen in before the end.
+    fn states(&self) -> impl Iterator<Item = &Snapshot> {
+        self.earlier.iter().copied().chain([self.attacked])
+    }
+
     /// A reader may see the file as it was before or after the attack, or the part that both share.
     fn may_be_read(&self, data: &str) -> bool {
-        let states = |tree: &Snapshot| -> Vec<Vec<u8>> {
+        let contents = |tree: &Snapshot| -> Vec<Vec<u8>> {
             tree.iter()
                 .filter(|(_, entry)| entry.is_file())
                 .filter_map(|(_, entry)| entry.content.clone())
                 .collect()
         };
-        let (before, after) = (states(self.before), states(self.attacked));
-        let whole = |tree: &[Vec<u8>]| tree.iter().any(|content| content == data.as_bytes());
-        if whole(&before) || whole(&after) {
+        let earlier: Vec<Vec<u8>> = self.earlier.iter().flat_map(|tree| contents(tree)).collect();
+        let now = contents(self.attacked);
+        if earlier.iter().chain(&now).any(|content| content == data.as_bytes()) {
             return true;
         }
-        let cut_to = after.iter().map(Vec::len).min().unwrap_or(0);
-        self.before != self.attacked
+        let cut_to = now.iter().map(Vec::len).min().unwrap_or(0);
+        self.earlier.iter().any(|tree| *tree != self.attacked)
             && data.len() >= cut_to
-            && before.iter().any(|content| content.starts_with(data.as_bytes()))
+            && earlier.iter().any(|content| content.starts_with(data.as_bytes()))
     }
 
     fn judge_tree(&self, leftovers: bool, found: &mut Vec<String>) {
@@ -197,8 +204,7 @@ impl Round<'_> {
             }
             _ => false,
         };
-        [self.before, self.attacked]
-            .into_iter()
+        self.states()
             .flat_map(Snapshot::iter)
             .filter(|(path, _)| doomed(path) || is_temporary(path))
             .map(|(_, entry)| entry.ino)
@@ -225,13 +231,13 @@ impl Round<'_> {
     }
 
     fn inodes_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
-        self.before.named(name).chain(self.attacked.named(name)).map(|(_, entry)| entry.ino)
+        self.states().flat_map(move |tree| tree.named(name)).map(|(_, entry)| entry.ino)
     }
 
     /// The call held either the parent that was there before the attack or the one put in its place.
     fn gone_from_one_parent(&self, tree: &Snapshot, parent: &str, name: &str) -> bool {
-        let parents = [self.before, self.attacked].map(|tree| tree.get(parent));
-        parents.into_iter().flatten().any(|parent| {
+        let mut parents = self.states().filter_map(|tree| tree.get(parent));
+        parents.any(|parent| {
             tree.with_ino(parent.ino).is_none_or(|(path, _)| tree.get(path.join(name)).is_none())
         })
     }
