@@ -1,11 +1,12 @@
 //! What a guest does between two calls of the host.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+use nix::libc;
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, fchmod, mknodat, openat, renameat_with};
 
 use crate::trace::scene::{self, Leaf, Scene};
 
@@ -13,7 +14,7 @@ use crate::trace::scene::{self, Leaf, Scene};
 pub(crate) struct Mutation {
     pub(crate) name: &'static str,
     pub(crate) aim: Aim,
-    pub(crate) apply: fn(&Site) -> io::Result<()>,
+    apply: fn(&Site) -> io::Result<()>,
 }
 
 /// What there must be for a mutation to mean anything.
@@ -56,6 +57,23 @@ impl Site {
 
     fn outside(&self, path: &str) -> PathBuf {
         self.scene.outside().join(path)
+    }
+
+    /// Applies the mutation, unless an earlier one has left nothing for it to act on.
+    ///
+    /// A guest cannot follow its own links out of its mount, so neither must we: every directory on the way is real.
+    pub(crate) fn apply(&self, mutation: &Mutation) -> io::Result<()> {
+        let ways: &[&str] = match mutation.aim {
+            Aim::InLeaf => &["g", "g/p", "g/p/leaf"],
+            Aim::Rename => &["src", "dst"],
+            _ => &["g", "g/p"],
+        };
+        for way in ways {
+            if !fs::symlink_metadata(self.root(way))?.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+        }
+        (mutation.apply)(self)
     }
 
     /// A name nobody has used.
@@ -114,8 +132,21 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
 }
 
+/// By handle and without following: struck second, this may meet a link to `/`.
 fn close_up(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, Permissions::from_mode(0o000))
+    if fs::symlink_metadata(path)?.is_symlink() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let entry = openat(CWD, path, flags, Mode::empty())?;
+    Ok(fchmod(entry, Mode::empty())?)
+}
+
+/// A file open for writing; never through a link, never waiting for a reader.
+fn writable(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 const fn attack(name: &'static str, apply: fn(&Site) -> io::Result<()>) -> Mutation {
@@ -154,10 +185,10 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     }),
     attack("leaf: hard link to an outside file", |site| fs::hard_link(site.outside("hard"), site.vacate()?)),
     aimed(Aim::FileLeaf, "leaf: grown", |site| {
-        OpenOptions::new().append(true).create(true).open(site.leaf())?.write_all(&[b'+'; 10_000])
+        writable(&site.leaf())?.write_all(&[b'+'; 10_000])
     }),
     aimed(Aim::FileLeaf, "leaf: truncated", |site| {
-        OpenOptions::new().write(true).create(true).truncate(false).open(site.leaf())?.set_len(100)
+        writable(&site.leaf())?.set_len(100)
     }),
     attack("leaf: another file", |site| {
         let leaf = site.vacate()?;
