@@ -234,12 +234,10 @@ struct Played {
 impl Player {
     fn new(job: Job, dir: TempDir) -> Self {
         let scene = Scene::new(&dir.path().join("scene"), job.leaf).expect("the scene can be built");
-        let spare_the_host =
-            job.control || matches!(job.effect, Effect::RemovesTree(_) | Effect::RemovesFile);
         let outside = scene.outside_now(Contents::Skipped);
         let canary = scene.outside_now(Contents::Read);
         let tracer = Tracer::start().expect("a victim starts like the first");
-        Self { tracer, site: Site { scene, spare_the_host }, outside, canary, _dir: dir, job }
+        Self { tracer, site: Site { scene }, outside, canary, _dir: dir, job }
     }
 
     fn play(&mut self, strikes: &[Strike]) -> Played {
@@ -271,7 +269,7 @@ impl Player {
             for (number, (_, mutation)) in strikes.iter().enumerate().filter(|(_, (at, _))| *at == stop.index)
             {
                 states.push(scene.inside_now());
-                applied += usize::from((mutation.apply)(&self.site).is_ok());
+                applied += usize::from(self.site.apply(mutation).is_ok());
                 states.push(scene.inside_now());
                 if lack == Lack::Nothing && number + 1 == strikes.len() {
                     return Act::Release;

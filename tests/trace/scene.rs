@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::judge::is_temporary;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 
 /// In everything outside; a byte of it in an answer is an escape.
 pub(crate) const CANARY: &str = "CANARY: never a byte of this";
@@ -166,8 +167,16 @@ pub(crate) fn clear(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Changes a directory's mode by its handle; a link is refused, wherever it leads.
+fn set_mode(dir: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let pin = openat(CWD, dir, flags, Mode::empty())?;
+    let pinned = format!("/proc/self/fd/{}", pin.as_raw_fd());
+    fs::set_permissions(pinned, fs::Permissions::from_mode(mode))
+}
+
 fn open_up(dir: &Path) -> io::Result<()> {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    set_mode(dir, 0o700)?;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -247,13 +256,13 @@ impl Snapshot {
             let closed = meta.mode() & 0o700 != 0o700;
             if closed {
                 // Only to look; the mode is put back, and the times of the guest's tree are not judged.
-                let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o700));
+                let _ = set_mode(&path, 0o700);
             }
             for name in fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name()) {
                 self.add(base, &relative.join(name), contents);
             }
             if closed {
-                let _ = fs::set_permissions(&path, fs::Permissions::from_mode(meta.mode() & 0o7777));
+                let _ = set_mode(&path, meta.mode() & 0o7777);
             }
         }
     }
