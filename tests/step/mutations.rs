@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -136,7 +136,9 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 
 /// By handle and without following: struck second, this may meet a link.
 fn close_up(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_symlink() {
+    let meta = fs::symlink_metadata(path)?;
+    // Another name of an outside file is not the guest's to close.
+    if meta.is_symlink() || (meta.is_file() && meta.nlink() > 1) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -148,7 +150,8 @@ fn close_up(path: &Path) -> io::Result<()> {
 fn writable(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    let meta = file.metadata()?;
+    if meta.is_file() && meta.nlink() == 1 { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 const fn attack(name: &'static str, apply: fn(&Site) -> io::Result<()>) -> Mutation {
