@@ -287,7 +287,7 @@ impl Player {
         let of_temporaries = mutations().any(|mutation| mutation.aim == Aim::Temporary);
         let mut leniency = Leniency {
             temporary_taken: of_temporaries,
-            by_name: self.job.lack == Lack::HardLinks,
+            by_name: [Lack::HardLinks, Lack::UnnamedFiles].contains(&self.job.lack),
             two_steps: self.job.lack == Lack::NoReplace,
             ..Leniency::default()
         };

@@ -94,3 +94,28 @@ pub(crate) fn wait_until(what: &str, patience: Duration, mut done: impl FnMut() 
         std::thread::yield_now();
     }
 }
+
+const RERUN: &str = "BENEATH_TEST_RERUN";
+
+/// Runs this whole test binary again in a child that `prepare` may change, but for tests whose name contains one of
+/// `except`. Does nothing in such a child.
+#[track_caller]
+pub(crate) fn rerun(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
+    if std::env::var_os(RERUN).is_some() {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(RERUN, "1").stdin(Stdio::null());
+    for name in except {
+        command.args(["--skip", name]);
+    }
+    prepare(&mut command);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("test result: ok"),
+        "{label}: {}\n{said}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -1,7 +1,6 @@
 //! Threads and children from which the kernel takes calls away.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::io::Errno;
@@ -91,28 +90,17 @@ pub(crate) fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Sen
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-const RERUN: &str = "BENEATH_TEST_RERUN";
-
 /// Runs this whole test binary again, but for tests whose name contains one of `except`, in a child from which
 /// `openat2` was taken with `errno`.
 #[track_caller]
 pub(crate) fn rerun_without_openat2(errno: Errno, except: &[&str]) {
-    if std::env::var_os(RERUN).is_some() {
-        return;
-    }
-    let output = denied(&[Denial::Openat2(errno)], || {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.env(RERUN, "1").stdin(Stdio::null());
-        for name in except {
-            command.args(["--skip", name]);
-        }
-        command.output().unwrap()
+    let label = format!("without openat2 ({errno})");
+    denied(&[Denial::Openat2(errno)], || {
+        super::child::rerun(&label, except, |command| {
+            // In memory where that can be had: quicker, and a second file system.
+            if super::Arena::on_tmpfs().is_some() {
+                command.env("TMPDIR", "/dev/shm");
+            }
+        });
     });
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("test result: ok"),
-        "without openat2 ({errno}): {}\n{said}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
