@@ -32,7 +32,7 @@ use trace::{Act, End, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
-const LITTLE_PATIENCE: Duration = Duration::from_millis(60);
+const LITTLE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Also stop before calls that only close a descriptor, combine every lack with both resolvers, and strike twice.
 fn full() -> bool {
@@ -253,7 +253,8 @@ impl Player {
         let mut applied = 0;
         // The tree before and after each strike.
         let mut states: Vec<Snapshot> = Vec::new();
-        let patience = if self.job.control { LITTLE_PATIENCE } else { PATIENCE };
+        let waits = self.job.control && strikes.iter().any(|(_, mutation)| mutation.name == "leaf: FIFO");
+        let patience = if waits { LITTLE_PATIENCE } else { PATIENCE };
         let lack = self.job.lack;
         if scenario::is_cold(self.job.name) {
             self.tracer.renew();
