@@ -171,8 +171,8 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     attack("leaf: link to itself", |site| site.link_leaf("leaf")),
     attack("leaf: link to ..", |site| site.link_leaf("..")),
     attack("leaf: link to an ancestor", |site| site.link_leaf(site.top())),
-    // A magic link, to the pipe that the victim is asked through.
-    attack("leaf: link through /proc", |site| site.link_leaf("/proc/self/fd/0")),
+    // A magic link that leads nowhere: one that leads somewhere could lead to the host.
+    attack("leaf: link through /proc", |site| site.link_leaf("/proc/self/fd/99")),
     attack("leaf: FIFO", |site| scene::fifo(&site.vacate()?)),
     attack("leaf: socket", |site| site.node(FileType::Socket, 0)),
     attack("leaf: device", |site| site.node(FileType::CharacterDevice, rustix::fs::makedev(1, 5))),

@@ -2,8 +2,9 @@
 //!
 //! These are the controls. The rig must catch each of them, or its zeros mean nothing.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::scenario::{Effect, Success};
@@ -41,7 +42,8 @@ pub(crate) const CONTROLS: &[Control] = &[
             if fs::symlink_metadata(&path).is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
             }
-            fs::write(path, data()).map(|()| Success::default())
+            let mut file = private().create(true).truncate(true).open(path)?;
+            file.write_all(data().as_bytes()).map(|()| Success::default())
         },
     },
     Control {
@@ -76,7 +78,7 @@ pub(crate) const CONTROLS: &[Control] = &[
         effect: Effect::Creates,
         checks_first: false,
         run: |root| {
-            let mut file = File::create_new(root.join("g/p/leaf"))?;
+            let mut file = private().create_new(true).open(root.join("g/p/leaf"))?;
             let data = data();
             let (first, second) = data.split_at(data.len() / 3);
             file.write_all(first.as_bytes())?;
@@ -85,6 +87,13 @@ pub(crate) const CONTROLS: &[Control] = &[
         },
     },
 ];
+
+/// With the mode that is asked for, so that only what matters is caught.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
 
 enum Expect {
     File,
