@@ -175,7 +175,7 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
     attack("leaf: link through /proc", |site| site.link_leaf("/proc/self/fd/99")),
     attack("leaf: FIFO", |site| scene::fifo(&site.vacate()?)),
     attack("leaf: socket", |site| site.node(FileType::Socket, 0)),
-    attack("leaf: device", |site| site.node(FileType::CharacterDevice, rustix::fs::makedev(1, 5))),
+    attack("leaf: device", |site| site.node(FileType::CharacterDevice, rustix::fs::makedev(1, 3))),
     attack("leaf: empty directory", |site| fs::create_dir(site.vacate()?)),
     attack("leaf: full directory", |site| {
         let leaf = site.vacate()?;
