@@ -76,6 +76,19 @@ fn modes_without_permission_do_not_stop_the_owner() {
     });
 }
 
+/// Without privileges, so that the host is spared even by a crate that follows the link.
+#[test]
+fn a_link_to_the_root_of_the_host_is_only_unlinked() {
+    child::run_unprivileged("remove::a_link_to_the_root_of_the_host_is_only_unlinked", || {
+        for_each_resolver(|root, arena| {
+            arena.file("t/a/f", "x").link("t/host", "/").link("t/a/host", "/").link("t/tmp", "/tmp");
+            let removed = root.remove_tree_contained("t").unwrap();
+            assert!(removed.complete, "{removed:?}");
+            assert_eq!((removed.files, removed.directories), (4, 2));
+        });
+    });
+}
+
 #[test]
 fn a_top_without_permission_goes_too() {
     child::run_unprivileged("remove::a_top_without_permission_goes_too", || {

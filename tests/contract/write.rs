@@ -142,6 +142,28 @@ fn the_name_is_decided_at_commit() {
 }
 
 #[test]
+fn a_name_that_is_taken_can_be_followed_by_another() {
+    for_each_resolver(|root, arena| {
+        arena.file("d/photo.png", "guest").link("d/photo-2.png", arena.outside().join("secret"));
+        let mut file = root.new_file("d/photo.png").unwrap();
+        file.write_all(b"host").unwrap();
+        for taken in ["photo.png", "photo-2.png"] {
+            assert_eq!(kind(file.commit_as(taken)), ErrorKind::AlreadyExists);
+        }
+        for bad in ["", ".", "..", "../x", "a/b", "/x", "x/"] {
+            assert_eq!(kind(file.commit_as(bad)), ErrorKind::InvalidPath, "{bad}");
+        }
+        file.commit_as("photo-3.png").unwrap();
+        assert_eq!(kind(file.commit_as("photo-4.png")), ErrorKind::AlreadyExists, "it has a name already");
+        file.write_all(b"more").unwrap_err();
+        drop(file);
+        assert_eq!(arena.content("d/photo-3.png"), b"host");
+        assert_eq!(arena.content("d/photo.png"), b"guest");
+        assert_eq!(arena.names("d").len(), 3);
+    });
+}
+
+#[test]
 fn the_parent_is_held_and_not_looked_up_again() {
     for_each_resolver(|root, arena| {
         arena.dir("d");
