@@ -128,6 +128,15 @@ impl Stage {
     }
 }
 
+impl Drop for Stage {
+    /// Opens up what the guest has closed, which the temporary directory's own removal does not.
+    fn drop(&mut self) {
+        if let Ok(dir) = beneath::Root::open_ambient(self.path(), beneath::ambient_authority()) {
+            let _ = dir.remove_tree_contained("root");
+        }
+    }
+}
+
 /// Where the trees are made: in memory if that is to be had, else where temporary files go.
 fn ground() -> PathBuf {
     match std::env::var_os("BENEATH_RACE_DIR") {
