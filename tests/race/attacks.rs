@@ -15,9 +15,7 @@ use rustix::fs::{
 
 use crate::canary::MARKER;
 use crate::plan::{Kind, Operation, Scenario};
-use crate::stage::{chmod_pinned, open_dir};
-
-const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
+use crate::stage::{NEW, chmod_pinned, open_dir};
 
 type Flip = Box<dyn FnMut(&mut Dice)>;
 

@@ -19,6 +19,10 @@ use crate::plan::{Kind, Operation, Scenario};
 /// What the guest's own files hold.
 pub(crate) const INSIDE: &[u8] = b"work of the guest";
 
+/// Makes a file that must not be there yet.
+pub(crate) const NEW: OFlags =
+    OFlags::CREATE.union(OFlags::EXCL).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
+
 pub(crate) struct Stage {
     scenario: Scenario,
     dir: TempDir,
@@ -75,9 +79,12 @@ impl Stage {
 
     /// Makes what the next call needs. What the guest has in the way just now is left there.
     pub(crate) fn prepare(&self) {
-        if self.scenario.operation == Operation::Remove {
-            for home in &self.homes {
-                let _ = self.build_doomed(home);
+        for home in &self.homes {
+            match self.scenario.operation {
+                Operation::Remove => drop(self.build_doomed(home)),
+                // A naive host may have moved it out.
+                Operation::Rename => drop(openat(home, "r", NEW, Mode::RUSR)),
+                _ => {}
             }
         }
     }
@@ -93,8 +100,7 @@ impl Stage {
         }
         mkdirat(&job, "d", Mode::RWXU)?;
         let d = open_dir(&job, "d")?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        openat(&d, "x", flags, Mode::RUSR)?;
+        openat(&d, "x", NEW, Mode::RUSR)?;
         match self.scenario.kind {
             Kind::Chmod => rustix::fs::fchmod(&d, Mode::empty()),
             _ => Ok(()),
@@ -118,6 +124,15 @@ impl Stage {
                 ends.iter().any(|end| renameat_with(home, "t", end, "r", RenameFlags::NOREPLACE).is_ok())
             }),
             Operation::Read | Operation::Replace | Operation::Remove | Operation::Walk => None,
+        }
+    }
+}
+
+impl Drop for Stage {
+    /// Opens up what the guest has closed, which the temporary directory's own removal does not.
+    fn drop(&mut self) {
+        if let Ok(dir) = beneath::Root::open_ambient(self.path(), beneath::ambient_authority()) {
+            let _ = dir.remove_tree_contained("root");
         }
     }
 }
