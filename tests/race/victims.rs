@@ -106,23 +106,17 @@ impl Victim {
     }
 
     fn refusal(&self, error: beneath::Error) -> Outcome {
-        match (error.kind(), self.scenario.kind) {
-            (
-                ErrorKind::Symlink
-                | ErrorKind::Escape
-                | ErrorKind::NotRegular
-                | ErrorKind::NotDirectory
-                | ErrorKind::HardLinked
-                | ErrorKind::AlreadyExists
-                | ErrorKind::NotFound
-                | ErrorKind::Denied
-                | ErrorKind::Busy,
-                _,
-            )
-            // There is no mount here, but openat2 says EXDEV as well of a directory that is moved away under the
-            // lookup, and of a link that led out and no longer does when it is asked again.
-            | (ErrorKind::CrossDevice, Kind::RenameStorm | Kind::LinkText) => Outcome::Refused,
-            (kind, _) => Outcome::Wrong(format!("{error} ({kind:?})")),
+        match error.kind() {
+            ErrorKind::Symlink
+            | ErrorKind::Escape
+            | ErrorKind::NotRegular
+            | ErrorKind::NotDirectory
+            | ErrorKind::HardLinked
+            | ErrorKind::AlreadyExists
+            | ErrorKind::NotFound
+            | ErrorKind::Denied
+            | ErrorKind::Busy => Outcome::Refused,
+            kind => Outcome::Wrong(format!("{error} ({kind:?})")),
         }
     }
 }
