@@ -261,6 +261,11 @@ impl<'r> Removal<'r> {
             Ok(dir) => return Some(Frame::new(dir, name)),
             Err(Errno::NOENT) => {}
             Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(frame, &name),
+            // It was moved away just then, and another is there now.
+            Err(Errno::AGAIN) => {
+                self.passes += 1;
+                frame.pending.push(name);
+            }
             // The process has few descriptors left: go no deeper.
             Err(Errno::MFILE | Errno::NFILE) if self.hoist(frame, &name) => {}
             // A directory that cannot be opened may still be empty.

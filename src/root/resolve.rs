@@ -138,7 +138,8 @@ impl Root {
                     // Not only a mount, but also a directory that is moved away during the lookup.
                     Err(Errno::XDEV) => match describe_at(dir, name) {
                         Ok(entry) if !self.mount.is(entry.mount()) => Err(Errno::XDEV),
-                        _ => Err(Errno::NOENT),
+                        Ok(_) => Err(Errno::AGAIN),
+                        Err(errno) => Err(errno),
                     },
                     result => result,
                 }
