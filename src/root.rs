@@ -1,5 +1,6 @@
 //! A directory handle, and everything that is done through it.
 
+mod access;
 mod entries;
 mod metadata;
 mod path;
@@ -18,6 +19,7 @@ use cap_std::AmbientAuthority;
 use cap_std::fs::Dir;
 use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 
+pub use access::{Applied, Execute};
 pub use entries::Ensured;
 pub use metadata::{FileType, Metadata};
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};

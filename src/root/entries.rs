@@ -170,6 +170,26 @@ impl Root {
         unlinkat(dir.as_fd(), leaf, AtFlags::empty())
             .map_err(|errno| Error::from_errno("remove", subject(path), errno))
     }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if it holds something, [`NotDirectory`](ErrorKind::NotDirectory) for
+    /// anything else, a link included, [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// What goes is the empty directory that stands at the name at that moment.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = Checked::new("remove", path.as_ref(), Meant::Directory)?;
+        let (dir, leaf) = self.parent("remove", path)?;
+        unlinkat(dir.as_fd(), leaf, AtFlags::REMOVEDIR).map_err(|errno| {
+            let error = Error::from_errno("remove", subject(path), errno);
+            match errno {
+                Errno::NOTEMPTY | Errno::EXIST => error.with_detail("is not empty"),
+                _ => error,
+            }
+        })
+    }
 }
 
 /// The end of a rename that an errno is about.
