@@ -8,6 +8,8 @@ compile_error!(
 mod error;
 mod name;
 mod root;
+#[cfg(feature = "session")]
+pub mod session;
 
 pub use cap_std::{AmbientAuthority, ambient_authority};
 
@@ -17,3 +19,5 @@ pub use root::{
     Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Left,
     Limits, Links, List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
 };
+#[cfg(feature = "session")]
+pub use session::{Session, Sessions, SessionsConfig};

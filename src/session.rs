@@ -1,0 +1,101 @@
+//! Handing files to a guest and taking files from it.
+//!
+//! A session is two directories: one that the guest may do anything in, and one that only the host can reach.
+//!
+//! Every call looks up `inbox`, `outbox` and `workspace` anew, as components beneath the guest's handle, since the guest
+//! may have replaced them by links. One bad attachment, file or entry never fails the rest: it is an outcome of its
+//! own, with the reason. With the feature `tracing` each refusal is also an event of the target `beneath`.
+
+mod access;
+mod config;
+mod event;
+mod layout;
+mod lock;
+mod retire;
+mod sessions;
+mod usage;
+
+use std::sync::Arc;
+
+pub use access::{Hardened, Hardening, harden_tree};
+pub use config::{MessageLimits, SessionsConfig};
+pub use layout::{Layout, Part, PartState};
+pub use lock::SessionLock;
+pub use retire::Swept;
+pub use sessions::Sessions;
+pub use usage::{Quota, Usage};
+
+use crate::error::Result;
+use crate::root::Root;
+
+/// One session: a directory shared with a guest, and one of the host's own.
+///
+/// A session made by [`Sessions`] or laid over existing directories by [`from_roots`](Self::from_roots). Several
+/// `Session`s may be open on the same directories; [`try_lock`](Self::try_lock) is there to take turns.
+#[derive(Debug)]
+pub struct Session {
+    guest: Root,
+    host: Root,
+    config: Arc<SessionsConfig>,
+}
+
+impl Session {
+    /// Lays a session over two existing directories: `guest`, which the guest may write to, and `host`, which it must
+    /// not reach.
+    ///
+    /// Each root keeps its policy; that of `guest` says which modes and owners deliveries get. What `host` lacks is
+    /// made; on the guest's side directories are made when they are first needed.
+    ///
+    /// If both are on one mount, claimed messages are moved out of the guest's reach. Otherwise they are read in place.
+    ///
+    /// # Errors
+    /// [`Denied`](crate::ErrorKind::Denied), [`NoSpace`](crate::ErrorKind::NoSpace) and the kinds of every resolution.
+    ///
+    /// ```
+    /// use beneath::{Access, Policy, Root, Session, ambient_authority};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (shared, private) = (dir.path().join("shared"), dir.path().join("private"));
+    /// # std::fs::create_dir(&shared)?; std::fs::create_dir(&private)?;
+    /// let guest = Root::open_ambient(&shared, ambient_authority())?
+    ///     .with_policy(Policy::default().with_access(Access::shared()));
+    /// let host = Root::open_ambient(&private, ambient_authority())?;
+    /// let session = Session::from_roots(guest, host)?;
+    /// session.repair()?;
+    /// assert!(session.verify().is_sound());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_roots(guest: Root, host: Root) -> Result<Self> {
+        layout::ensure_host(&host)?;
+        Ok(Self::assemble(guest, host, Arc::default()))
+    }
+
+    /// Replaces the limits, the mount point and the budget; the roots keep their policies.
+    #[must_use]
+    pub fn with_config(mut self, config: SessionsConfig) -> Self {
+        self.config = Arc::new(config);
+        self
+    }
+
+    fn assemble(guest: Root, host: Root, config: Arc<SessionsConfig>) -> Self {
+        Self { guest, host, config }
+    }
+
+    /// The directory that the guest may write to.
+    #[must_use]
+    pub fn guest(&self) -> &Root {
+        &self.guest
+    }
+
+    /// The directory that only the host can reach.
+    #[must_use]
+    pub fn host(&self) -> &Root {
+        &self.host
+    }
+
+    /// The config in force.
+    #[must_use]
+    pub fn config(&self) -> &SessionsConfig {
+        &self.config
+    }
+}
