@@ -7,10 +7,15 @@
 //! own, with the reason. With the feature `tracing` each refusal is also an event of the target `beneath`.
 
 mod access;
+mod attachment;
 mod config;
+mod delivery;
 mod event;
+mod inbox;
 mod layout;
 mod lock;
+#[cfg(feature = "json")]
+mod message;
 mod retire;
 mod sessions;
 mod usage;
@@ -18,9 +23,14 @@ mod usage;
 use std::sync::Arc;
 
 pub use access::{Hardened, Hardening, harden_tree};
+pub use attachment::Attachment;
 pub use config::{MessageLimits, SessionsConfig};
+pub use delivery::{Delivery, Outcome, RolledBack, SavedFile};
+pub use inbox::Inbox;
 pub use layout::{Layout, Part, PartState};
 pub use lock::SessionLock;
+#[cfg(feature = "json")]
+pub use message::rewrite_message;
 pub use retire::Swept;
 pub use sessions::Sessions;
 pub use usage::{Quota, Usage};
