@@ -8,6 +8,9 @@
 
 mod access;
 mod attachment;
+mod claim;
+mod clear;
+mod collect;
 mod config;
 mod delivery;
 mod event;
@@ -16,6 +19,7 @@ mod layout;
 mod lock;
 #[cfg(feature = "json")]
 mod message;
+mod outbox;
 mod retire;
 mod sessions;
 mod usage;
@@ -24,6 +28,8 @@ use std::sync::Arc;
 
 pub use access::{Hardened, Hardening, harden_tree};
 pub use attachment::Attachment;
+pub use claim::{Claim, Cleared, Place, Undeclared, UndeclaredList};
+pub use collect::{Collected, CollectedFile, OutboxFile};
 pub use config::{MessageLimits, SessionsConfig};
 pub use delivery::{Delivery, Outcome, RolledBack, SavedFile};
 pub use inbox::Inbox;
@@ -31,6 +37,7 @@ pub use layout::{Layout, Part, PartState};
 pub use lock::SessionLock;
 #[cfg(feature = "json")]
 pub use message::rewrite_message;
+pub use outbox::{Messages, Outbox};
 pub use retire::Swept;
 pub use sessions::Sessions;
 pub use usage::{Quota, Usage};

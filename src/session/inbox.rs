@@ -15,9 +15,10 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::attachment::{Attachment, Content};
+use super::clear::{remove_entry, sweep_part};
 use super::delivery::{Delivery, Outcome, SavedFile};
-use super::layout::{Part, TRASH};
-use super::retire::{Swept, age};
+use super::layout::Part;
+use super::retire::Swept;
 use super::{MessageLimits, Session, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafeName, SafePath};
@@ -169,44 +170,6 @@ impl<'s> Inbox<'s> {
     pub fn clear_older_than(&self, age: Duration) -> Result<Swept> {
         sweep_part(self.session, Part::Inbox, age)
     }
-}
-
-/// Removes one entry of a part, whatever it is.
-pub(super) fn remove_entry(session: &Session, part: Part, name: &std::path::Path) -> Result<Removed> {
-    let path = part.as_ref().join(name);
-    let trash = session.host().descend(TRASH)?;
-    let removed = match session.guest().remove_tree_quarantined(&path, &trash, session.config().budget()) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Ok(Removed { complete: true, ..Removed::default() })
-        }
-        // Either the entry or the part itself is a link; the second is refused again.
-        Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => session
-            .guest()
-            .remove_file(&path)
-            .map(|()| Removed { files: 1, complete: true, ..Removed::default() }),
-        result => result,
-    }?;
-    event::left_behind("clear", &removed);
-    Ok(removed)
-}
-
-/// Removes the entries of a part that are older than `limit`.
-pub(super) fn sweep_part(session: &Session, part: Part, limit: Duration) -> Result<Swept> {
-    let mut swept = Swept::default();
-    let entries = match session.guest().list(part) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(swept),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let entry = entry?;
-        if age(entry.metadata()) < limit {
-            swept.kept += 1;
-        } else {
-            swept.record(entry.path(), remove_entry(session, part, entry.path()));
-        }
-    }
-    Ok(swept)
 }
 
 /// One delivery under way.
