@@ -2,9 +2,21 @@
 //!
 //! A session is two directories: one that the guest may do anything in, and one that only the host can reach.
 //!
+//! | to do | call |
+//! |---|---|
+//! | make, find and end sessions | [`Sessions`] |
+//! | give the guest a message's attachments | [`Inbox::deliver`], or [`rewrite_message`] for a JSON message |
+//! | take what the guest sends | [`Outbox::claim`], [`Claim::read`], [`Claim::clear`] |
+//! | pass it on to another guest | [`Claim::forward`] |
+//! | work on the guest's own files | [`Workspace`] |
+//! | follow a log that the guest writes | [`Tail`] |
+//! | trust a database that the guest can reach | [`Session::verify_db`] |
+//! | set modes and owners right | [`harden_tree`], [`Session::repair`] |
+//!
 //! Every call looks up `inbox`, `outbox` and `workspace` anew, as components beneath the guest's handle, since the guest
 //! may have replaced them by links. One bad attachment, file or entry never fails the rest: it is an outcome of its
 //! own, with the reason. With the feature `tracing` each refusal is also an event of the target `beneath`.
+#![cfg_attr(not(feature = "json"), doc = "", doc = "[`rewrite_message`]: https://docs.rs/beneath")]
 
 mod access;
 mod attachment;
@@ -12,6 +24,7 @@ mod claim;
 mod clear;
 mod collect;
 mod config;
+mod database;
 mod delivery;
 mod event;
 mod inbox;
@@ -22,7 +35,9 @@ mod message;
 mod outbox;
 mod retire;
 mod sessions;
+mod tail;
 mod usage;
+mod workspace;
 
 use std::sync::Arc;
 
@@ -31,6 +46,7 @@ pub use attachment::Attachment;
 pub use claim::{Claim, Cleared, Place, Undeclared, UndeclaredList};
 pub use collect::{Collected, CollectedFile, OutboxFile};
 pub use config::{MessageLimits, SessionsConfig};
+pub use database::{DbFault, DbReport, Sibling, WalSafety};
 pub use delivery::{Delivery, Outcome, RolledBack, SavedFile};
 pub use inbox::Inbox;
 pub use layout::{Layout, Part, PartState};
@@ -40,7 +56,9 @@ pub use message::rewrite_message;
 pub use outbox::{Messages, Outbox};
 pub use retire::Swept;
 pub use sessions::Sessions;
+pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 pub use usage::{Quota, Usage};
+pub use workspace::{ListOptions, Listing, Workspace};
 
 use crate::error::Result;
 use crate::root::Root;
