@@ -181,7 +181,7 @@ impl Session {
         file.take(MAGIC.len() as u64)
             .read_to_end(&mut start)
             .map_err(|error| Error::new(OPERATION, path, ErrorKind::Io).with_source(error))?;
-        Ok(Inspected::Plain(metadata, start))
+        Ok(Inspected::Plain(Box::new(metadata), start))
     }
 
     /// Moves a sibling of a database to `host/state/quarantine` and tells under which name, so that SQLite does not
@@ -244,7 +244,7 @@ enum Inspected {
     Missing,
     Faulty(DbFault),
     /// A regular file with one name, and how it begins.
-    Plain(Metadata, Vec<u8>),
+    Plain(Box<Metadata>, Vec<u8>),
 }
 
 /// A journal is hot if its header was not wiped, a log if it holds anything. The index alone changes nothing.
