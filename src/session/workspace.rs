@@ -214,7 +214,7 @@ impl Workspace<'_> {
     /// # Races
     /// As [`Root::ensure_dir`](crate::Root::ensure_dir).
     pub fn mkdir(&self, raw: &str) -> Result<Ensured> {
-        self.session.guest().ensure_dir(self.path(raw)?)
+        self.session.guest().ensure_dir(self.path(raw.trim_end_matches('/'))?)
     }
 
     /// Deletes one entry that is not a directory; a link itself, never what it points to.
@@ -236,7 +236,8 @@ impl Workspace<'_> {
     pub fn delete_tree(&self, raw: &str) -> Result<Removed> {
         let trash = self.session.host().descend(TRASH)?;
         let budget = self.session.config().budget();
-        self.session.guest().remove_tree_quarantined(self.path(raw)?, &trash, budget)
+        let path = self.path(raw.trim_end_matches('/'))?;
+        self.session.guest().remove_tree_quarantined(path, &trash, budget)
     }
 
     /// Renames an entry to a name that must be free, and makes the directories above that.
