@@ -15,8 +15,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine as _};
 use serde::Deserializer as _;
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -81,7 +81,12 @@ pub(super) fn decoded_length(text: &str) -> u64 {
 }
 
 pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
-    STANDARD.decode(text).map_err(|error| format!("is not base64: {error}"))
+    STANDARD.decode(text).map_err(|error| match error {
+        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
+            format!("is not base64 at byte {at}")
+        }
+        _ => "is not base64: its end is missing or wrongly padded".to_owned(),
+    })
 }
 
 /// One `"key": value` of an object, by position in the whole text.

@@ -54,7 +54,7 @@ fn limits_are_per_file_per_message_and_per_count() {
     assert_eq!(kinds(delivery.refusals()), refused);
     assert_eq!(names(&stage.guest("inbox/42")), ["one", "two"]);
 
-    let three = [&fitting, &fitting, &fitting].map(|bytes| Attachment::from_bytes(bytes));
+    let three = [&fitting, &fitting, &fitting].map(Attachment::from_bytes);
     let delivery = stage.session.inbox().deliver(&MessageId::new("43"), three);
     assert_eq!(kinds(delivery.refusals()), [ErrorKind::TooLarge], "the message's limit");
 }

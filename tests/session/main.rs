@@ -2,6 +2,7 @@
 //! crate passes.
 #![cfg(feature = "session")]
 #![allow(missing_docs, reason = "a test binary has no interface")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
 
 mod access;
 mod database;
@@ -12,10 +13,12 @@ mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
 mod inbox;
+mod kill;
 #[cfg(feature = "json")]
 mod message;
 mod naive;
 mod outbox;
+mod race;
 mod sessions;
 mod support;
 mod tail;

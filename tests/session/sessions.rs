@@ -99,7 +99,8 @@ fn removes_a_session_whatever_the_guest_left_in_it() {
             deep.push("d");
             fs::create_dir(&deep).unwrap();
         }
-        fs::set_permissions(stage.guest("outbox"), std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(stage.guest("outbox"), std::os::unix::fs::PermissionsExt::from_mode(0o000))
+            .unwrap();
 
         let removed = stage.sessions.remove(&SessionId::new("s")).unwrap();
         assert!(removed.complete, "{removed:?}");
