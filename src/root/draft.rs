@@ -94,18 +94,30 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn publish_new(&mut self, leaf: &[u8], durability: Durability) -> Result<(), Failure> {
-        match (self.link(leaf), &self.temporary) {
-            (Ok(()), _) => {}
-            // The file system has no hard links either.
-            (Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK), Some(temporary)) => {
-                rename_new(self.dir.as_fd(), temporary.as_bytes(), self.dir.as_fd(), leaf)?;
-                self.temporary = None;
-                self.verify(leaf)?;
+        match &self.temporary {
+            None => self.link(leaf).map_err(|errno| self.explain(errno))?,
+            Some(temporary) => {
+                let dir = self.dir.as_fd();
+                match renameat_with(dir, &**temporary, dir, leaf, RenameFlags::NOREPLACE) {
+                    Ok(()) => {
+                        self.temporary = None;
+                        self.verify(leaf)?;
+                    }
+                    // The file system cannot rename without replacing, but a link never replaces.
+                    Err(Errno::INVAL | Errno::NOSYS) => {
+                        let by_name = || linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
+                        let linked = self.link(leaf).or_else(|errno| match errno {
+                            Errno::EXIST => Err(errno),
+                            _ => by_name(),
+                        });
+                        linked.map_err(|errno| self.explain(errno))?;
+                        self.discard_temporary();
+                        self.verify(leaf)?;
+                    }
+                    Err(errno) => return Err(self.explain(errno)),
+                }
             }
-            (Err(Errno::NOENT), _) => return Err(self.explain_missing()),
-            (Err(errno), _) => return Err(errno.into()),
         }
-        self.discard_temporary();
         self.settle(durability)
     }
 
@@ -115,8 +127,7 @@ impl<'a> Draft<'a> {
             None => match self.link(leaf) {
                 Ok(()) => return self.settle(durability),
                 Err(Errno::EXIST) => self.link_temporary()?,
-                Err(Errno::NOENT) => return Err(self.explain_missing()),
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(self.explain(errno)),
             },
         };
         let renamed = renameat(self.dir.as_fd(), &*temporary, self.dir.as_fd(), leaf);
@@ -154,12 +165,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// ENOENT from linking: the directory is gone, the guest took the temporary file away, or there is no way to link.
-    fn explain_missing(&self) -> Failure {
-        if is_gone(self.dir.as_fd()) {
-            Errno::NOENT.into()
-        } else if self.temporary.is_some() && is_gone(self.file.as_fd()) {
-            Failure::Told(ErrorKind::Busy, "the temporary file was removed by somebody else")
+    /// ENOENT from publishing: the directory is gone, the guest took the temporary file away, or there is no way to link.
+    fn explain(&self, errno: Errno) -> Failure {
+        if errno != Errno::NOENT || is_gone(self.dir.as_fd()) {
+            errno.into()
+        } else if self.temporary.is_some() {
+            Failure::Told(ErrorKind::Busy, "the temporary file was moved by somebody else")
         } else {
             Failure::Told(ErrorKind::Unsupported, "publishing needs /proc or Linux 6.10")
         }

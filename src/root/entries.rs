@@ -42,8 +42,9 @@ impl Root {
     /// [`Busy`](ErrorKind::Busy) if the guest keeps removing what is made, and the kinds of every resolution.
     ///
     /// # Races
-    /// Of two concurrent callers both succeed. The guest may replace the directory afterwards: use
-    /// [`descend`](Self::descend) or a path through this root, never the memory of this call.
+    /// Of two concurrent callers both succeed. A guest that exchanges the new directory for another of its own at once
+    /// has mode and owner given to that one. It may replace the directory afterwards: use [`descend`](Self::descend) or
+    /// a path through this root, never the memory of this call.
     ///
     /// ```
     /// use beneath::Ensured;
@@ -78,6 +79,25 @@ impl Root {
             ensured = how;
         }
         Ok(ensured)
+    }
+
+    /// Makes sure that `path` is a directory, as [`ensure_dir`](Self::ensure_dir) does, and opens that very one.
+    #[cfg(feature = "session")]
+    pub(crate) fn ensure_and_descend(&self, path: impl AsRef<Path>) -> Result<(Self, Ensured)> {
+        const OPERATION: &str = "create directory";
+        let whole = Checked::new(OPERATION, path.as_ref(), Meant::Directory)?;
+        let (dir, name) = match self.parent(OPERATION, whole) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if let (Some(above), _) = whole.split() {
+                    self.ensure_dir(subject(above)).map_err(|error| error.about(subject(whole)))?;
+                }
+                self.parent(OPERATION, whole)?
+            }
+            found => found?,
+        };
+        let made = self.make_dir(&dir, name);
+        let (made, how) = made.map_err(|errno| Error::from_errno(OPERATION, subject(whole), errno))?;
+        Ok((self.narrowed(made), how))
     }
 
     /// Makes one level and opens it, or opens what somebody else has made meanwhile.

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FileType, OFlags, Stat, fstat};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags, fstat, statx};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::metadata::Metadata;
@@ -104,7 +104,11 @@ impl Root {
         let entry = fstat(fd).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
         let refuse = |kind| Err(Error::new("read", subject(path), kind));
         match FileType::from_raw_mode(entry.st_mode) {
-            FileType::RegularFile if entry.st_nlink > 1 && self.policy.hard_links() == HardLinks::Refuse => {
+            FileType::RegularFile
+                if entry.st_nlink > 1
+                    && self.policy.hard_links() == HardLinks::Refuse
+                    && is_hard_linked(fd) =>
+            {
                 refuse(ErrorKind::HardLinked)
             }
             FileType::RegularFile => Ok(entry),
@@ -112,6 +116,12 @@ impl Root {
             _ => refuse(ErrorKind::NotRegular),
         }
     }
+}
+
+/// Asks the file system itself: FUSE and network file systems let the kernel cache the link count.
+fn is_hard_linked(fd: BorrowedFd<'_>) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    statx(fd, c"", flags, StatxFlags::NLINK).map_or(true, |entry| entry.stx_nlink > 1)
 }
 
 enum ReadFailure {

@@ -14,7 +14,7 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -31,6 +31,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How many directories are held open at a time.
 const HELD: usize = 24;
+/// How many directories that were moved up the top remembers.
+const PENDING: usize = 1024;
 /// How many leftovers a report tells by name.
 const TOLD: usize = 32;
 
@@ -80,7 +82,8 @@ impl Root {
     /// of it stays in `quarantine` under a name that begins with `.beneath-`.
     ///
     /// # Errors
-    /// As [`remove_tree_contained`](Self::remove_tree_contained).
+    /// As [`remove_tree_contained`](Self::remove_tree_contained), as long as the directory still has its name. Once it was
+    /// moved, whatever goes wrong is told in [`Removed`].
     ///
     /// # Races
     /// A guest that holds a descriptor or working directory inside can still create there until the removal has passed.
@@ -109,7 +112,14 @@ impl Root {
             }
             return Err(failed(errno));
         }
-        Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).map_err(failed)
+        // It has lost its name, so from here on whatever goes wrong is told as something left.
+        Ok(Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).unwrap_or_else(
+            |errno| Removed {
+                left: vec![Left { path: PathBuf::new(), kind: ErrorKind::of(errno) }],
+                left_total: 1,
+                ..Removed::default()
+            },
+        ))
     }
 }
 
@@ -167,8 +177,8 @@ struct Removal<'r> {
     passes: u32,
     /// The budget has run out.
     over: bool,
-    /// Whether directories were moved up into the top since it was opened.
-    hoisted: bool,
+    /// More directories were moved up into the top than it can remember, so it must be read again.
+    overlooked: bool,
     /// The directories around the one that is being emptied, the top first.
     above: Vec<Frame>,
     report: Removed,
@@ -183,7 +193,7 @@ impl<'r> Removal<'r> {
             spent: 0,
             passes: 0,
             over: false,
-            hoisted: false,
+            overlooked: false,
             above: Vec::with_capacity(HELD),
             report: Removed::default(),
         }
@@ -244,16 +254,15 @@ impl<'r> Removal<'r> {
     fn descend(&mut self, frame: &mut Frame, name: CString) -> Option<Frame> {
         self.spent += 1;
         // Two are open besides those above: this one and the one to be opened.
-        if self.above.len() + 2 > HELD {
-            self.hoist(frame, &name);
+        if self.above.len() + 2 > HELD && self.hoist(frame, &name) {
             return None;
         }
-        match frame.permitted(|dir| self.root.enter(dir, &name)) {
+        match frame.permitted(|dir| self.root.enter(dir, &*name)) {
             Ok(dir) => return Some(Frame::new(dir, name)),
             Err(Errno::NOENT) => {}
             Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(frame, &name),
             // The process has few descriptors left: go no deeper.
-            Err(Errno::MFILE | Errno::NFILE) if !self.above.is_empty() => self.hoist(frame, &name),
+            Err(Errno::MFILE | Errno::NFILE) if self.hoist(frame, &name) => {}
             // A directory that cannot be opened may still be empty.
             Err(cause) => match frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR)) {
                 Ok(()) => self.report.directories += 1,
@@ -264,23 +273,22 @@ impl<'r> Removal<'r> {
     }
 
     /// Removes a directory if it is empty, and else moves it up into the top, to be found there with fewer directories
-    /// held open.
-    fn hoist(&mut self, frame: &mut Frame, name: &CStr) {
+    /// held open. False where it cannot be moved, as a lower directory of an overlay: then it must be entered here.
+    fn hoist(&mut self, frame: &mut Frame, name: &CStr) -> bool {
         match frame.permitted(|dir| unlinkat(dir, name, AtFlags::REMOVEDIR)) {
             Ok(()) => self.report.directories += 1,
             Err(Errno::NOENT) => {}
             Err(Errno::NOTDIR) => self.unlink(frame, name),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => match self.move_up(frame, name) {
-                Ok(()) => self.hoisted = true,
-                Err(Errno::NOENT) => {}
-                Err(errno) => self.leave(frame, name, ErrorKind::of(errno)),
+            Err(_) => match self.move_up(frame, name) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(_) => return false,
             },
-            Err(errno) => self.leave(frame, name, ErrorKind::of(errno)),
         }
+        true
     }
 
-    fn move_up(&self, frame: &mut Frame, name: &CStr) -> rustix::io::Result<()> {
-        let Some(top) = self.above.first() else { return Err(Errno::MFILE) };
+    fn move_up(&mut self, frame: &mut Frame, name: &CStr) -> rustix::io::Result<()> {
+        let Some(top) = self.above.first_mut() else { return Err(Errno::MFILE) };
         let fresh = unguessable_name()?;
         let rename =
             |dir: BorrowedFd<'_>| rename_new(dir, name.to_bytes(), top.dir.as_fd(), fresh.as_bytes());
@@ -288,10 +296,15 @@ impl<'r> Removal<'r> {
             // A directory that moves must be writable itself, since its `..` changes.
             Err(Errno::ACCESS) => {
                 fchmod(self.root.enter(frame.dir.as_fd(), name)?, Mode::RWXU)?;
-                rename(frame.dir.as_fd())
+                rename(frame.dir.as_fd())?;
             }
-            result => result,
+            result => result?,
         }
+        match CString::new(fresh) {
+            Ok(fresh) if top.pending.len() < PENDING => top.pending.push(fresh),
+            _ => self.overlooked = true,
+        }
+        Ok(())
     }
 
     /// Removes a directory that was gone through, and gives the one to go on with: the one that held it, itself once more
@@ -318,9 +331,9 @@ impl<'r> Removal<'r> {
         match unlinkat(parent, &*done.name, AtFlags::REMOVEDIR) {
             Ok(()) => self.report.directories += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck => return None,
+            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck && !self.overlooked => return None,
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                if !std::mem::take(&mut self.hoisted) {
+                if !std::mem::take(&mut self.overlooked) {
                     self.passes += 1;
                 }
                 match self.root.enter(parent, &done.name) {

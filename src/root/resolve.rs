@@ -166,24 +166,26 @@ impl Root {
     }
 
     fn open_following(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
-        let open = |flags, resolve| open_beneath(self.as_fd(), path.bytes(), flags, resolve);
         let start = Instant::now();
         let mut tries = 0;
-        let errno = loop {
-            match open(flags, confinement(self.policy.mounts())) {
-                Ok(fd) => return Ok(fd),
-                Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
-                Err(errno) => break errno,
+        let mut open = |flags, mounts| {
+            loop {
+                match open_beneath(self.as_fd(), path.bytes(), flags, confinement(mounts)) {
+                    Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
+                    result => return result,
+                }
             }
         };
-        let error = Error::from_errno(operation, subject(path), errno);
-        // EXDEV is both "left the root" and "met a mount": ask once more, for the error only.
-        match errno {
-            Errno::XDEV if matches!(open(OFlags::PATH, confinement(Mounts::Cross)), Err(Errno::XDEV)) => {
-                Err(error.with_kind(ErrorKind::Escape))
+        open(flags, self.policy.mounts()).map_err(|errno| {
+            let error = Error::from_errno(operation, subject(path), errno);
+            // EXDEV is both "left the root" and "met a mount": ask once more, for the error only.
+            match errno {
+                Errno::XDEV if open(OFlags::PATH, Mounts::Cross).is_err() => {
+                    error.with_kind(ErrorKind::Escape)
+                }
+                _ => error,
             }
-            _ => Err(error),
-        }
+        })
     }
 
     /// The mount that must not be left, if any.

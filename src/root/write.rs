@@ -5,11 +5,10 @@
 //!
 //! Defence: the file is made without a name (`O_TMPFILE`), filled, given mode and owner through its handle, and then
 //! linked to its name in one step that never replaces anything. Where the file system has no unnamed files, it gets
-//! an unguessable temporary name and is still published through its handle, so whatever the guest has put at the
-//! temporary name by then is not what appears.
+//! an unguessable temporary name, is renamed without replacing, and what then has the name is compared with the handle.
 //!
-//! Left: from the moment it is published the file is the guest's. [`Root::replace`] over an existing entry needs a
-//! temporary name for one step; a guest that swaps it makes the call fail with `Busy`.
+//! Left: from the moment it is published the file is the guest's. Where a temporary name is needed, as for one step of
+//! [`Root::replace`], a guest that swaps it makes the call fail with `Busy`, and a host that dies leaves it behind.
 
 use std::path::Path;
 

@@ -323,9 +323,9 @@ impl<'s> Writer<'s> {
     /// The message's directory, looked up once and then held: no link can come between.
     fn directory(&mut self) -> Result<&Root> {
         if self.dir.is_none() {
-            let guest = self.session.guest();
-            self.made_directory |= guest.ensure_dir(&self.path)? == Ensured::Created;
-            self.dir = Some(guest.descend(&self.path)?);
+            let (dir, how) = self.session.guest().ensure_and_descend(&self.path)?;
+            self.made_directory |= how == Ensured::Created;
+            self.dir = Some(dir);
         }
         match &self.dir {
             Some(dir) => Ok(dir),

@@ -1,0 +1,43 @@
+//! What the core promises, area by area. Every body runs with both resolvers in an arena whose outside is
+//! verified afterwards.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attacks;
+mod bombs;
+mod entries;
+mod errors;
+mod filesystems;
+mod paths;
+mod policy;
+mod read;
+mod remove;
+mod root;
+mod walk;
+mod write;
+
+use rustix::io::Errno;
+
+/// Slow tests that force both resolvers anyway.
+const NOT_AGAIN: &[&str] = &[
+    "suite_passes_where",
+    "bombs",
+    "class_q",
+    "keeps_creating",
+    "exchanged_for_a_link",
+    "deep_trees",
+    "branches_at_every",
+    "longest_forms",
+];
+
+#[test]
+fn suite_passes_where_the_kernel_has_no_openat2() {
+    support::seccomp::rerun_without_openat2(Errno::NOSYS, NOT_AGAIN);
+}
+
+#[test]
+fn suite_passes_where_a_profile_forbids_openat2() {
+    support::seccomp::rerun_without_openat2(Errno::PERM, NOT_AGAIN);
+}
