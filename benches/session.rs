@@ -1,4 +1,4 @@
-//! Deliver and collect beside a plain `std::fs` port of the same flow, in turns, in one run.
+//! Deliver and collect beside a plain `std::fs` port of the same flow, taking turns at every message.
 //!
 //! 1,000 messages of three attachments of 16 KiB each by default; `BENEATH_BENCH_MESSAGES`, `BENEATH_BENCH_ROUNDS` and
 //! `TMPDIR` change how many, how often and where. Prints lower quartiles and their ratio.
@@ -84,7 +84,7 @@ impl Checking {
 enum Way {
     Plain(Plain),
     Checking(Checking),
-    Beneath(Session),
+    Beneath(Box<Session>),
 }
 
 impl Way {
@@ -131,15 +131,9 @@ fn place(kind: usize, ids: &[String], bytes: &[u8]) -> (tempfile::TempDir, Way) 
     let way = match kind {
         0 => Way::Plain(Plain { dir: guest }),
         1 => Way::Checking(Checking { plain: Plain { dir: guest } }),
-        _ => Way::Beneath(session),
+        _ => Way::Beneath(Box::new(session)),
     };
     (dir, way)
-}
-
-fn timed(mut work: impl FnMut()) -> Duration {
-    let start = Instant::now();
-    work();
-    start.elapsed()
 }
 
 /// On a shared machine every round sees some noise, and the quieter ones less of it.
@@ -157,16 +151,25 @@ fn main() {
     let ids: Vec<String> = (0..messages).map(|number| format!("msg-{number}")).collect();
     let bytes = vec![0x5a; SIZE];
     let mut times: [[Vec<Duration>; 2]; 3] = Default::default();
-    for round in 0..rounds {
-        // Each way is first, second and third in turn.
-        for kind in (0..3).map(|kind| (kind + round) % 3) {
-            let (_dir, way) = place(kind, &ids, &bytes);
-            times[kind][0].push(timed(|| ids.iter().for_each(|id| way.deliver(id, &bytes))));
-            times[kind][1].push(timed(|| {
-                for id in &ids {
-                    assert_eq!(way.collect(id), NAMES.len() * SIZE);
+    for _ in 0..rounds {
+        let places = [0, 1, 2].map(|kind| place(kind, &ids, &bytes));
+        for job in [0, 1] {
+            let mut spent = [Duration::ZERO; 3];
+            for (number, id) in ids.iter().enumerate() {
+                // The ways take turns at every message, each first, second and third, so that all see the same noise.
+                for kind in (0..3).map(|kind| (kind + number) % 3) {
+                    let way = &places[kind].1;
+                    let start = Instant::now();
+                    match job {
+                        0 => way.deliver(id, &bytes),
+                        _ => assert_eq!(way.collect(id), NAMES.len() * SIZE),
+                    }
+                    spent[kind] += start.elapsed();
                 }
-            }));
+            }
+            for kind in 0..3 {
+                times[kind][job].push(spent[kind]);
+            }
         }
     }
     let place = std::env::temp_dir();

@@ -13,6 +13,7 @@
 //! | read what the guest left | [`Root::read_contained`], [`Root::open_contained`] |
 //! | look around | [`Root::list`], [`Root::walk`], [`Root::metadata`] |
 //! | delete a tree | [`Root::remove_tree_contained`] |
+//! | deliver messages to a guest and collect its own | the module `session` |
 //! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`SafePath::from_guest`], [`MessageId::new`] |
 //!
 //! ```

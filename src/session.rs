@@ -39,7 +39,7 @@ mod tail;
 mod usage;
 mod workspace;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use access::{Hardened, Hardening, harden_tree};
 pub use attachment::Attachment;
@@ -72,6 +72,9 @@ pub struct Session {
     guest: Root,
     host: Root,
     config: Arc<SessionsConfig>,
+    /// Two directories of the host's side that every collection needs; no guest can replace them.
+    claimed: OnceLock<Root>,
+    trash: OnceLock<Root>,
 }
 
 impl Session {
@@ -113,7 +116,17 @@ impl Session {
     }
 
     fn assemble(guest: Root, host: Root, config: Arc<SessionsConfig>) -> Self {
-        Self { guest, host, config }
+        Self { guest, host, config, claimed: OnceLock::new(), trash: OnceLock::new() }
+    }
+
+    /// Where claimed messages are. A person may have removed it since; then it is NotFound to whatever is moved there.
+    fn claimed(&self) -> Result<&Root> {
+        shelf(&self.host, layout::CLAIMED, &self.claimed)
+    }
+
+    /// Where things go to be removed; as [`claimed`](Self::claimed).
+    fn trash(&self) -> Result<&Root> {
+        shelf(&self.host, layout::TRASH, &self.trash)
     }
 
     /// The directory that the guest may write to.
@@ -133,4 +146,12 @@ impl Session {
     pub fn config(&self) -> &SessionsConfig {
         &self.config
     }
+}
+
+fn shelf<'a>(host: &Root, name: &str, held: &'a OnceLock<Root>) -> Result<&'a Root> {
+    if let Some(root) = held.get() {
+        return Ok(root);
+    }
+    let root = host.ensure_and_descend(name)?.0;
+    Ok(held.get_or_init(|| root))
 }

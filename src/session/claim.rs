@@ -290,12 +290,20 @@ impl<'s> Claim<'s> {
         Cleared { removed }
     }
 
+    /// The move to the trash is what clears the message; the removal there can take its time.
     fn discard(&self) -> Result<Removed> {
-        let host = self.session.host();
-        let trash = host.descend(TRASH)?;
-        match host.remove_tree_quarantined(self.path(), &trash, self.session.config().budget()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(gone()),
-            removed => removed,
+        let budget = self.session.config().budget();
+        let trash = self.session.trash()?;
+        match self.session.claimed()?.rename_to(&self.id, trash, &self.id) {
+            Ok(()) => trash.remove_tree_contained_within(&self.id, budget),
+            // The name is taken by remains, or a person has removed one of the two directories: look them up again.
+            Err(_) => {
+                let trash = self.session.host().ensure_and_descend(TRASH)?.0;
+                match self.session.host().remove_tree_quarantined(self.path(), &trash, budget) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(gone()),
+                    removed => removed,
+                }
+            }
         }
     }
 

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use super::claim::{Claim, Place};
 use super::clear::sweep_part;
-use super::layout::{CLAIMED, Part, TRASH, ensure_host};
+use super::layout::{CLAIMED, Part, TRASH};
 use super::retire::{Swept, age};
 use super::{Session, event};
 use crate::error::{ErrorKind, Result};
 use crate::name::MessageId;
-use crate::root::{Left, Metadata};
+use crate::root::{Left, Metadata, Root};
 
 /// How many messages [`Outbox::messages`] tells at a time.
 const MESSAGES: usize = 10_000;
@@ -153,34 +153,35 @@ impl<'s> Outbox<'s> {
     }
 
     fn claim_message(&self, id: &MessageId) -> Result<Option<Claim<'s>>> {
-        let (guest, host) = (self.session.guest(), self.session.host());
+        let guest = self.session.guest();
         let there = Part::Outbox.as_ref().join(id);
-        let here = Path::new(CLAIMED).join(id);
-        let moved = match guest.rename_to(&there, host, &here) {
+        match guest.rename_to(&there, self.session.claimed()?, id) {
+            Ok(()) => self.moved(self.session.claimed()?, id, &there),
             // Is it the message that is missing, or the place for it? Somebody may have emptied the host's side.
             Err(error) if error.kind() == ErrorKind::NotFound && guest.metadata(&there).is_ok() => {
-                ensure_host(host)?;
-                guest.rename_to(&there, host, &here)
+                let claimed = self.session.host().ensure_and_descend(CLAIMED)?.0;
+                guest.rename_to(&there, &claimed, id)?;
+                self.moved(&claimed, id, &there)
             }
-            moved => moved,
-        };
-        match moved {
-            Ok(()) => {}
             Err(error) => match error.kind() {
-                ErrorKind::NotFound => return Ok(None),
+                ErrorKind::NotFound => Ok(None),
                 ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
-                    return Claim::in_place(self.session, id, error.kind());
+                    Claim::in_place(self.session, id, error.kind())
                 }
-                ErrorKind::AlreadyExists => return Err(error.with_detail("is claimed already")),
-                _ => return Err(error.about(there)),
+                ErrorKind::AlreadyExists => Err(error.about(there).with_detail("is claimed already")),
+                _ => Err(error.about(there)),
             },
         }
-        match host.descend(&here) {
+    }
+
+    /// The guest may have exchanged the message until it was moved; now it can no longer.
+    fn moved(&self, claimed: &Root, id: &MessageId, there: &Path) -> Result<Option<Claim<'s>>> {
+        match claimed.descend(id) {
             Ok(dir) => Ok(Some(Claim::new(self.session, id.clone(), Place::Moved, Some(dir)))),
             Err(error) => {
                 // It was no directory. Should its name be taken again, it was the guest's litter twice.
-                if host.rename_to(&here, guest, &there).is_err() {
-                    let _ = host.remove_file(&here);
+                if claimed.rename_to(id, self.session.guest(), there).is_err() {
+                    let _ = claimed.remove_file(id);
                 }
                 Err(error.about(there))
             }

@@ -130,7 +130,7 @@ fn claims_survive_a_crash_and_come_back_in_order() {
         stage.send("a", &[("f", b"again")]);
         let error = outbox.claim(&MessageId::new("a")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-        assert_eq!(error.to_string(), r#"rename "claimed/a": is claimed already"#);
+        assert_eq!(error.to_string(), r#"rename "outbox/a": is claimed already"#);
     });
 }
 
