@@ -37,6 +37,8 @@ pub enum ErrorKind {
     InvalidName,
     /// The path has a form that is never resolved.
     InvalidPath,
+    /// The content is not what it was said to be: not base64, not of the size, not of the form.
+    InvalidData,
     /// The path crosses a mount, or the two ends are on different file systems.
     CrossDevice,
     /// The kernel denies permission.
@@ -65,6 +67,7 @@ impl fmt::Display for ErrorKind {
             Self::TooMany => "more than the limit",
             Self::InvalidName => "invalid name",
             Self::InvalidPath => "invalid path",
+            Self::InvalidData => "invalid content",
             Self::CrossDevice => "is on another mount",
             Self::Denied => "permission denied",
             Self::NoSpace => "no space left",
@@ -217,6 +220,7 @@ impl From<Error> for io::Error {
             ErrorKind::InvalidName | ErrorKind::InvalidPath | ErrorKind::NotRegular => {
                 io::ErrorKind::InvalidInput
             }
+            ErrorKind::InvalidData => io::ErrorKind::InvalidData,
             ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
             ErrorKind::CrossDevice => io::ErrorKind::CrossesDevices,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,

@@ -13,6 +13,7 @@
 //! | read what the guest left | [`Root::read_contained`], [`Root::open_contained`] |
 //! | look around | [`Root::list`], [`Root::walk`], [`Root::metadata`] |
 //! | delete a tree | [`Root::remove_tree_contained`] |
+//! | deliver messages to a guest and collect its own | the module `session` |
 //! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`SafePath::from_guest`], [`MessageId::new`] |
 //!
 //! ```
@@ -64,6 +65,8 @@
 //! # Features
 //!
 //! * `session` (default): sessions, inbox and outbox.
+//! * `json`: messages whose attachments are base64 in JSON.
+//! * `tracing`: each refusal of the session layer as an event.
 //! * `serde`: names, paths and ids as checked strings.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -76,15 +79,19 @@ compile_error!(
 mod error;
 mod name;
 mod root;
+#[cfg(feature = "session")]
+pub mod session;
 
 pub use cap_std::{AmbientAuthority, ambient_authority};
 
 pub use error::{Error, ErrorKind, Result};
 pub use name::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
 pub use root::{
-    Access, Budget, ContainedFile, Durability, Ensured, Entry, FileType, HardLinks, Left, Limits, Links,
-    List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
+    Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Left,
+    Limits, Links, List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
 };
+#[cfg(feature = "session")]
+pub use session::{Session, Sessions, SessionsConfig};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,5 +1,6 @@
 //! A directory handle, and everything that is done through it.
 
+mod access;
 mod budget;
 mod draft;
 mod entries;
@@ -22,6 +23,7 @@ use cap_std::fs::Dir;
 use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
+pub use access::{Applied, Execute};
 pub use budget::{Budget, Left, Removed};
 pub use entries::Ensured;
 pub use metadata::{FileType, Metadata};

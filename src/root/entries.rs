@@ -81,6 +81,25 @@ impl Root {
         Ok(ensured)
     }
 
+    /// Makes sure that `path` is a directory, as [`ensure_dir`](Self::ensure_dir) does, and opens that very one.
+    #[cfg(feature = "session")]
+    pub(crate) fn ensure_and_descend(&self, path: impl AsRef<Path>) -> Result<(Self, Ensured)> {
+        const OPERATION: &str = "create directory";
+        let whole = Checked::new(OPERATION, path.as_ref(), Meant::Directory)?;
+        let (dir, name) = match self.parent(OPERATION, whole) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if let (Some(above), _) = whole.split() {
+                    self.ensure_dir(subject(above)).map_err(|error| error.about(subject(whole)))?;
+                }
+                self.parent(OPERATION, whole)?
+            }
+            found => found?,
+        };
+        let made = self.make_dir(&dir, name);
+        let (made, how) = made.map_err(|errno| Error::from_errno(OPERATION, subject(whole), errno))?;
+        Ok((self.narrowed(made), how))
+    }
+
     /// Makes one level and opens it, or opens what somebody else has made meanwhile.
     fn make_dir(&self, dir: &Handle<'_>, name: &[u8]) -> rustix::io::Result<(OwnedFd, Ensured)> {
         let dir = dir.as_fd();
@@ -173,6 +192,26 @@ impl Root {
         let (dir, leaf) = self.parent("remove", path)?;
         unlinkat(dir.as_fd(), leaf, AtFlags::empty())
             .map_err(|errno| Error::from_errno("remove", subject(path), errno))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if it holds something, [`NotDirectory`](ErrorKind::NotDirectory) for
+    /// anything else, a link included, [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// What goes is the empty directory that stands at the name at that moment.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = Checked::new("remove", path.as_ref(), Meant::Directory)?;
+        let (dir, leaf) = self.parent("remove", path)?;
+        unlinkat(dir.as_fd(), leaf, AtFlags::REMOVEDIR).map_err(|errno| {
+            let error = Error::from_errno("remove", subject(path), errno);
+            match errno {
+                Errno::NOTEMPTY | Errno::EXIST => error.with_detail("is not empty"),
+                _ => error,
+            }
+        })
     }
 }
 

@@ -1,0 +1,183 @@
+//! Re-applying modes and owners to a tree that a guest has worked in.
+//!
+//! Problem: a recursive chmod follows a link that was swapped in, changes host files through hard links, opens devices,
+//! strips the execute bits of scripts, and says "secured" when half of it failed.
+//!
+//! Defence: a bounded walk by handles; each entry is pinned, judged and changed through its own handle. Everything that
+//! is not changed is counted and told.
+//!
+//! Left: a guest that owns its files may change them back.
+
+use std::path::{Path, PathBuf};
+
+use super::{Session, event};
+use crate::error::{ErrorKind, Result};
+use crate::root::{Access, Applied, Execute, FileType, Left, Limits, Root};
+
+/// How many failures a report tells by name.
+const TOLD: usize = 32;
+
+/// What [`harden_tree`] applies.
+///
+/// ```
+/// use beneath::{Access, Execute, session::Hardening};
+///
+/// let hardening = Hardening::new(Access::shared()).with_execute(Execute::Keep);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hardening {
+    access: Access,
+    execute: Execute,
+    limits: Limits,
+}
+
+impl Hardening {
+    /// Applies `access`, clears execute bits of files, within the default limits.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self { access, execute: Execute::Clear, limits: Limits::default() }
+    }
+
+    /// Sets what happens to the execute bits of files.
+    #[must_use]
+    pub fn with_execute(mut self, execute: Execute) -> Self {
+        self.execute = execute;
+        self
+    }
+
+    /// Bounds the walk.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+/// What [`harden_tree`] did.
+#[derive(Clone, Debug, Default)]
+#[must_use = "hardening may be incomplete"]
+#[non_exhaustive]
+pub struct Hardened {
+    /// Regular files that have the access now.
+    pub files: u64,
+    /// Directories that have the access now, the top included.
+    pub directories: u64,
+    /// How many of these had another before.
+    pub changed: u64,
+    /// Symbolic links, which are skipped.
+    pub links: u64,
+    /// Files with several names, which are skipped: one may be a host file's.
+    pub hard_links: u64,
+    /// FIFOs, sockets and devices, which are skipped.
+    pub special: u64,
+    /// What could not be changed or looked at, and why; no more than the first few.
+    pub failed: Vec<Left>,
+    /// How many could not be.
+    pub failed_total: u64,
+    /// Whether the limits cut something off.
+    pub truncated: bool,
+}
+
+impl Hardened {
+    /// Whether every file and directory has the access now. Skipped links, hard links and special files do not count.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.failed_total == 0 && !self.truncated
+    }
+
+    fn applied(&mut self, file_type: FileType, applied: Applied) {
+        match file_type {
+            FileType::Directory => self.directories += 1,
+            _ => self.files += 1,
+        }
+        self.changed += u64::from(applied == Applied::Changed);
+    }
+
+    fn refused(&mut self, path: PathBuf, kind: ErrorKind) {
+        match kind {
+            ErrorKind::Symlink => self.links += 1,
+            ErrorKind::HardLinked => self.hard_links += 1,
+            ErrorKind::NotRegular => self.special += 1,
+            // The guest has removed it.
+            ErrorKind::NotFound => {}
+            kind => {
+                self.failed_total += 1;
+                if self.failed.len() < TOLD {
+                    self.failed.push(Left { path, kind });
+                }
+            }
+        }
+    }
+}
+
+/// Gives the directory at `path` and everything beneath it the access of `hardening`, by handle.
+///
+/// Links, files with several names and special files are skipped and counted. `.` is the whole root.
+///
+/// # Errors
+/// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory), [`NotFound`](ErrorKind::NotFound) and the
+/// kinds of every resolution of the top. What happens further down is told in [`Hardened`].
+///
+/// # Races
+/// Only inodes that were entries beneath the root, and whose only name that was, are changed.
+///
+/// ```
+/// use beneath::session::{Hardening, harden_tree};
+/// use beneath::{Access, Root, ambient_authority};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path();
+/// let root = Root::open_ambient(path, ambient_authority())?;
+/// root.ensure_dir("out")?;
+/// root.write_exclusive("out/a.txt", "hello")?;
+/// std::os::unix::fs::symlink("/etc/passwd", path.join("out/passwd"))?;
+///
+/// let hardened = harden_tree(&root, "out", Hardening::new(Access::shared()))?;
+/// assert_eq!((hardened.directories, hardened.files, hardened.links), (1, 1, 1));
+/// assert_eq!(root.metadata("out/a.txt")?.mode(), 0o660);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) -> Result<Hardened> {
+    let path = path.as_ref();
+    let mut report = Hardened::default();
+    let top = root.set_access(path, hardening.access, hardening.execute)?;
+    let mut walk = root.walk(path, hardening.limits)?;
+    report.applied(FileType::Directory, top);
+    // A directory is told before it is entered, so one that forbids entering allows it by then.
+    for entry in walk.by_ref() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                event::refused("harden", &error);
+                report.refused(error.subject().unwrap_or(path).to_path_buf(), error.kind());
+                continue;
+            }
+        };
+        let file_type = entry.metadata().file_type();
+        let inside = entry.into_path();
+        let whole = if path == Path::new(".") { inside.clone() } else { path.join(&inside) };
+        match root.set_access(whole, hardening.access, hardening.execute) {
+            Ok(applied) => report.applied(file_type, applied),
+            Err(error) => {
+                event::refused("harden", &error);
+                report.refused(inside, error.kind());
+            }
+        }
+    }
+    report.truncated = walk.truncated();
+    Ok(report)
+}
+
+impl Session {
+    /// Gives the guest's whole side the config's access again; see [`harden_tree`].
+    ///
+    /// # Errors
+    /// As [`harden_tree`].
+    ///
+    /// # Races
+    /// As [`harden_tree`].
+    pub fn harden(&self, execute: Execute) -> Result<Hardened> {
+        let access = self.guest().policy().access();
+        harden_tree(self.guest(), ".", Hardening::new(access).with_execute(execute))
+    }
+}

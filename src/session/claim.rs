@@ -1,0 +1,388 @@
+//! A message that the host has taken.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::clear::remove_entry;
+use super::collect::{Collected, Collector, OutboxFile};
+use super::delivery::Delivery;
+use super::inbox::Inbox;
+use super::layout::{CLAIMED, Part, STATE, TRASH};
+use super::{Attachment, Session, event};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{MessageId, SafePath};
+use crate::root::{FileType, Left, Metadata, Removed, Root};
+
+/// Host-only: messages that were read in place and cleared, but may not be gone, each with its directory's identity.
+const CLEARED: &str = "cleared";
+/// How many entries [`Claim::undeclared`] tells.
+const UNDECLARED: usize = 1000;
+
+/// Where a claimed message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// On the host's side, where no path of the guest's leads.
+    Moved,
+    /// In the outbox, since it could not be moved, for this reason: [`CrossDevice`](ErrorKind::CrossDevice) if the
+    /// host's side is on another mount, [`Denied`](ErrorKind::Denied) if the host may not move it. Every file is
+    /// read with the same checks, but the guest can still exchange one for another between two reads.
+    InPlace(ErrorKind),
+}
+
+/// A message that the host has taken from the outbox.
+///
+/// Dropping it changes nothing: the message stays [pending](super::Outbox::pending).
+#[derive(Debug)]
+#[must_use = "a claim stays pending until it is cleared or released"]
+pub struct Claim<'s> {
+    session: &'s Session,
+    id: MessageId,
+    place: Place,
+    /// Held from the moment of the claim; a pending one is opened when it is used.
+    dir: Option<Root>,
+}
+
+/// An entry of a message that the guest did not declare.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Undeclared {
+    /// Its name; any bytes but NUL and `/`.
+    pub name: OsString,
+    /// What it is.
+    pub metadata: Metadata,
+    /// Why [`Claim::read`] would not read it, if it would not.
+    pub refusal: Option<ErrorKind>,
+}
+
+/// What a message holds besides the declared files; see [`Claim::undeclared`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct UndeclaredList {
+    /// The entries, sorted by name.
+    pub entries: Vec<Undeclared>,
+    /// Whether there are more.
+    pub truncated: bool,
+}
+
+/// What [`Claim::clear`] did. It may be ignored: whatever stayed is swept later.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Cleared {
+    /// What is gone, and what stayed and why.
+    pub removed: Removed,
+}
+
+impl<'s> Claim<'s> {
+    pub(super) fn new(session: &'s Session, id: MessageId, place: Place, dir: Option<Root>) -> Self {
+        Self { session, id, place, dir }
+    }
+
+    /// Takes a message where it stands, unless it was cleared before.
+    pub(super) fn in_place(session: &'s Session, id: &MessageId, why: ErrorKind) -> Result<Option<Self>> {
+        let dir = match session.guest().descend(Part::Outbox.as_ref().join(id)) {
+            Ok(dir) => dir,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let claim = Self::new(session, id.clone(), Place::InPlace(why), Some(dir));
+        if claim.was_cleared()? {
+            claim.clear();
+            return Ok(None);
+        }
+        Ok(Some(claim))
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn id(&self) -> &MessageId {
+        &self.id
+    }
+
+    /// Where the message is.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Reads the declared files, within the config's limits.
+    ///
+    /// There is one outcome for each name, in the order they were first declared; a name that is repeated is read
+    /// once. A file that is missing, linked, special or too large, or a name that is not one safe component, is an
+    /// outcome with the reason, and the others are read.
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the message's directory itself.
+    ///
+    /// # Races
+    /// As [`Root::read_contained`].
+    pub fn read<N: AsRef<str>>(&self, declared: impl IntoIterator<Item = N>) -> Result<Collected<Vec<u8>>> {
+        self.collect(declared, |dir, name, limit| {
+            let bytes = dir.read_contained(name, limit)?;
+            let length = bytes.len() as u64;
+            Ok((bytes, length))
+        })
+    }
+
+    /// Opens the declared files for streaming; otherwise as [`read`](Self::read).
+    ///
+    /// Each holds a descriptor. The sizes at the time of opening count towards the message's limit; each file
+    /// fails with [`TooLarge`](ErrorKind::TooLarge) when it turns out longer than its limit.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Races
+    /// As [`Root::open_contained`].
+    pub fn open<N: AsRef<str>>(
+        &self,
+        declared: impl IntoIterator<Item = N>,
+    ) -> Result<Collected<OutboxFile>> {
+        self.collect(declared, |dir, name, limit| {
+            let file = OutboxFile::new(dir.open_contained(name)?, name, limit)?;
+            let length = file.len_hint();
+            Ok((file, length))
+        })
+    }
+
+    fn collect<N: AsRef<str>, T>(
+        &self,
+        declared: impl IntoIterator<Item = N>,
+        take: impl Fn(&Root, &SafePath, u64) -> Result<(T, u64)>,
+    ) -> Result<Collected<T>> {
+        let opened;
+        let dir = match &self.dir {
+            Some(dir) => dir,
+            None => {
+                opened = self.directory()?;
+                &opened
+            }
+        };
+        let mut collector = Collector::new(self.session.config().outbox());
+        for raw in declared {
+            collector.add(raw.as_ref(), |name, limit| take(dir, name, limit));
+        }
+        Ok(collector.finish())
+    }
+
+    /// Tells what the message holds besides the declared files.
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the message's directory itself.
+    ///
+    /// # Races
+    /// It is no snapshot.
+    pub fn undeclared<N: AsRef<str>>(&self, declared: impl IntoIterator<Item = N>) -> Result<UndeclaredList> {
+        let declared: std::collections::HashSet<OsString> =
+            declared.into_iter().map(|name| OsString::from(name.as_ref())).collect();
+        let mut list = UndeclaredList::default();
+        for entry in self.directory()?.list(".")? {
+            let entry = entry?;
+            if declared.contains(entry.file_name()) {
+                continue;
+            }
+            if list.entries.len() >= UNDECLARED {
+                list.truncated = true;
+                break;
+            }
+            let refusal = match entry.metadata().file_type() {
+                FileType::Symlink => Some(ErrorKind::Symlink),
+                FileType::File if entry.metadata().nlink() > 1 => Some(ErrorKind::HardLinked),
+                FileType::File if entry.file_name().to_str().is_none_or(|name| one_name(name).is_err()) => {
+                    Some(ErrorKind::InvalidName)
+                }
+                FileType::File => None,
+                _ => Some(ErrorKind::NotRegular),
+            };
+            let (name, metadata) = (entry.file_name().to_owned(), entry.metadata().clone());
+            list.entries.push(Undeclared { name, metadata, refusal });
+        }
+        list.entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(list)
+    }
+
+    /// Delivers the declared files to another session's inbox, as the message `id` there.
+    ///
+    /// Both sides are contained on their own. Files are copied, one at a time, so that neither guest holds anything of
+    /// the other's; a file that cannot be read is a refused outcome of the delivery. Tried again after a crash, it
+    /// finds what it had copied.
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the message's directory itself.
+    ///
+    /// # Races
+    /// As [`read`](Self::read) on one side and [`Inbox::deliver`] on the other.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (from, _) = sessions.create(&beneath::SessionId::new("a"))?;
+    /// # let (to, _) = sessions.create(&beneath::SessionId::new("b"))?;
+    /// # from.guest().ensure_dir("outbox/7")?;
+    /// # from.guest().write_exclusive("outbox/7/plan.md", "# Plan")?;
+    /// use beneath::MessageId;
+    ///
+    /// let claim = from.outbox().claim(&MessageId::new("7"))?.unwrap();
+    /// let delivery = claim.forward(["plan.md", "missing.md"], &to.inbox(), &MessageId::new("from-a-7"))?;
+    /// assert_eq!(to.guest().read_contained("inbox/from-a-7/plan.md", 1024)?, b"# Plan");
+    /// assert_eq!(delivery.refusals().count(), 1);
+    /// claim.clear();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn forward<'t, N: AsRef<str>>(
+        &self,
+        declared: impl IntoIterator<Item = N>,
+        inbox: &Inbox<'t>,
+        id: &MessageId,
+    ) -> Result<Delivery<'t>> {
+        let dir = self.directory()?;
+        let mut collector: Collector<()> = Collector::new(self.session.config().outbox());
+        // Names first, files later: one descriptor at a time.
+        for raw in declared {
+            collector.add(raw.as_ref(), |_, _| Ok(((), 0)));
+        }
+        let names = collector.finish();
+        let mut room = self.session.config().outbox().message_bytes();
+        let most = self.session.config().outbox().file_bytes();
+        let attachments: Vec<(String, Option<Error>)> =
+            names.files.into_iter().map(|file| (file.name, file.content.err())).collect();
+        Ok(inbox.deliver(
+            id,
+            attachments.iter().map(|(name, refused)| {
+                let opened = match refused {
+                    Some(error) => Err(Error::new("forward", name, error.kind())),
+                    None => dir
+                        .open_contained(name)
+                        .and_then(|file| OutboxFile::new(file, Path::new(name), most.min(room))),
+                };
+                match opened {
+                    Ok(file) => {
+                        room = room.saturating_sub(file.len_hint());
+                        Attachment::from_reader(file).with_name(name)
+                    }
+                    Err(error) => Attachment::unavailable(error),
+                }
+            }),
+        ))
+    }
+
+    /// Removes the message, because it was sent.
+    ///
+    /// This reports no error, so that no caller takes one for a failed sending and sends again. From the moment it
+    /// returns, neither [`pending`](super::Outbox::pending) nor [`claim`](super::Outbox::claim) gives this message
+    /// again, even if some of it could not be removed; [`sweep`](super::Outbox::sweep) removes the remains. Only if not even
+    /// the host's own directory can be written may it be pending still: keep a record of what was sent.
+    ///
+    /// # Races
+    /// A guest that holds a descriptor into the directory may keep creating until the budget is spent; the report is then
+    /// not [complete](Removed::complete).
+    pub fn clear(self) -> Cleared {
+        let removed = match self.place {
+            Place::Moved => self.discard(),
+            Place::InPlace(_) => self.discard_in_place(),
+        };
+        let removed = removed.unwrap_or_else(|error| {
+            event::refused("clear", &error);
+            let left = vec![Left { path: PathBuf::new(), kind: error.kind() }];
+            Removed { left_total: 1, left, ..Removed::default() }
+        });
+        event::left_behind("clear", &removed);
+        Cleared { removed }
+    }
+
+    /// The move to the trash is what clears the message; the removal there can take its time.
+    fn discard(&self) -> Result<Removed> {
+        let budget = self.session.config().budget();
+        let trash = self.session.trash()?;
+        match self.session.claimed()?.rename_to(&self.id, trash, &self.id) {
+            Ok(()) => trash.remove_tree_contained_within(&self.id, budget),
+            // The name is taken by remains, or a person has removed one of the two directories: look them up again.
+            Err(_) => {
+                let trash = self.session.host().ensure_and_descend(TRASH)?.0;
+                match self.session.host().remove_tree_quarantined(self.path(), &trash, budget) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(gone()),
+                    removed => removed,
+                }
+            }
+        }
+    }
+
+    /// The mark comes first: if the directory stays, or the host dies now, it is known to be done with.
+    fn discard_in_place(&self) -> Result<Removed> {
+        let host = self.session.host();
+        let mark = mark_path(&self.id);
+        if let Some(dir) = &self.dir {
+            host.ensure_dir(Path::new(STATE).join(CLEARED))?;
+            host.replace(&mark, identity(&dir.metadata(".")?))?;
+        }
+        let removed = remove_entry(self.session, Part::Outbox, self.id.as_ref())?;
+        if removed.complete {
+            // If it stays, it names a directory that is no more.
+            let _ = host.remove_file(&mark);
+        }
+        Ok(removed)
+    }
+
+    fn was_cleared(&self) -> Result<bool> {
+        let mark = match self.session.host().read_contained(mark_path(&self.id), 64) {
+            Ok(mark) => mark,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match &self.dir {
+            Some(dir) => Ok(identity(&dir.metadata(".")?).as_bytes() == mark),
+            None => Ok(false),
+        }
+    }
+
+    /// Gives the message back to the outbox, because it could not be sent now.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the guest has used the id again, [`Symlink`](ErrorKind::Symlink)
+    /// if `outbox` was replaced, and the kinds of every resolution. The claim is then still pending.
+    ///
+    /// # Races
+    /// From then on the guest can change it again.
+    pub fn release(self) -> Result<()> {
+        match self.place {
+            Place::Moved => {
+                let guest = self.session.guest();
+                guest.ensure_dir(Part::Outbox)?;
+                self.session.host().rename_to(self.path(), guest, Part::Outbox.as_ref().join(&self.id))
+            }
+            Place::InPlace(_) => Ok(()),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new(CLAIMED).join(&self.id)
+    }
+
+    fn directory(&self) -> Result<Root> {
+        match &self.dir {
+            Some(dir) => dir.try_clone(),
+            None => self.session.host().descend(self.path()),
+        }
+    }
+}
+
+/// A name that may be read: one component, a dotfile included.
+pub(super) fn one_name(raw: &str) -> Result<SafePath> {
+    let path = SafePath::new(raw).map_err(|error| error.with_kind(ErrorKind::InvalidName))?;
+    match path.depth() {
+        1 => Ok(path),
+        _ => Err(Error::new("collect", raw, ErrorKind::InvalidName).with_detail("is not one component")),
+    }
+}
+
+pub(super) fn gone() -> Removed {
+    Removed { complete: true, ..Removed::default() }
+}
+
+fn mark_path(id: &MessageId) -> PathBuf {
+    [Path::new(STATE), Path::new(CLEARED), id.as_ref()].iter().collect()
+}
+
+fn identity(directory: &Metadata) -> String {
+    format!("{} {}", directory.dev(), directory.ino())
+}

@@ -1,0 +1,157 @@
+//! Declared files, one outcome each.
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::claim::one_name;
+use super::{MessageLimits, event};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+use crate::root::ContainedFile;
+
+/// The longest declared name that a report repeats.
+const NAME_SHOWN: usize = 4096;
+
+/// What became of the declared files; `T` is `Vec<u8>` or [`OutboxFile`].
+#[derive(Debug)]
+#[must_use = "files may have been refused"]
+#[non_exhaustive]
+pub struct Collected<T> {
+    /// One outcome for each name, in the order they were first declared.
+    pub files: Vec<CollectedFile<T>>,
+    /// How many declarations only repeated a name.
+    pub repeated: u64,
+}
+
+/// One declared file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CollectedFile<T> {
+    /// The name as it was declared; not escaped. If the content is there, it is one component and safe to show.
+    pub name: String,
+    /// The content, or why there is none.
+    pub content: Result<T>,
+}
+
+impl<T> Collected<T> {
+    /// The files that were had, by name.
+    pub fn found(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.files.iter().filter_map(|file| Some((file.name.as_str(), file.content.as_ref().ok()?)))
+    }
+
+    /// Why the others were not, by name.
+    pub fn refusals(&self) -> impl Iterator<Item = (&str, &Error)> {
+        self.files.iter().filter_map(|file| Some((file.name.as_str(), file.content.as_ref().err()?)))
+    }
+}
+
+/// One collection under way.
+pub(super) struct Collector<T> {
+    limits: MessageLimits,
+    /// How many bytes and files the message may still have.
+    room: u64,
+    files_left: u64,
+    seen: HashSet<String>,
+    collected: Collected<T>,
+}
+
+impl<T> Collector<T> {
+    pub(super) fn new(limits: MessageLimits) -> Self {
+        Self {
+            limits,
+            room: limits.message_bytes(),
+            files_left: limits.files(),
+            seen: HashSet::new(),
+            collected: Collected { files: Vec::new(), repeated: 0 },
+        }
+    }
+
+    /// Takes one declared file with `take`, which gets the name and the most bytes, and gives the content and its length.
+    pub(super) fn add(&mut self, raw: &str, take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>) {
+        if self.seen.contains(raw) {
+            self.collected.repeated += 1;
+            return;
+        }
+        self.seen.insert(raw.to_owned());
+        let content = self.take(raw, take);
+        if let Err(error) = &content {
+            event::refused("collect", error);
+        }
+        let name = (0..=raw.len().min(NAME_SHOWN)).rev().find_map(|end| raw.get(..end)).unwrap_or_default();
+        self.collected.files.push(CollectedFile { name: name.to_owned(), content });
+    }
+
+    fn take(&mut self, raw: &str, take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>) -> Result<T> {
+        let name = one_name(raw)?;
+        let refuse = |kind, why: &'static str| Err(Error::new("collect", &name, kind).with_detail(why));
+        if self.files_left == 0 {
+            return refuse(ErrorKind::TooMany, "more files than the limit");
+        }
+        self.files_left -= 1;
+        let limit = self.limits.file_bytes().min(self.room);
+        match take(&name, limit) {
+            Ok((content, length)) => {
+                self.room = self.room.saturating_sub(length);
+                Ok(content)
+            }
+            Err(error) if error.kind() == ErrorKind::TooLarge && limit < self.limits.file_bytes() => {
+                refuse(ErrorKind::TooLarge, "the message is larger than the limit")
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn finish(self) -> Collected<T> {
+        self.collected
+    }
+}
+
+/// A file of a claimed message, open for reading up to its limit.
+///
+/// Reading fails with [`TooLarge`](ErrorKind::TooLarge) if the guest has made it longer than that.
+#[derive(Debug)]
+pub struct OutboxFile {
+    file: ContainedFile,
+    subject: PathBuf,
+    /// How many bytes may still come.
+    left: u64,
+}
+
+impl OutboxFile {
+    pub(super) fn new(file: ContainedFile, subject: impl AsRef<Path>, limit: u64) -> Result<Self> {
+        let subject = subject.as_ref().to_path_buf();
+        if file.len_hint() > limit {
+            return Err(Error::new("collect", subject, ErrorKind::TooLarge));
+        }
+        Ok(Self { file, subject, left: limit })
+    }
+
+    /// The size when it was opened; more or less may come.
+    #[must_use]
+    pub fn len_hint(&self) -> u64 {
+        self.file.len_hint()
+    }
+
+    /// The file itself, without the limit.
+    #[must_use]
+    pub fn into_contained(self) -> ContainedFile {
+        self.file
+    }
+}
+
+impl Read for OutboxFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // One byte more than is left tells the end from the limit.
+        let room = usize::try_from(self.left.saturating_add(1)).unwrap_or(usize::MAX);
+        let wanted = buffer.len().min(room);
+        let read = self.file.read(buffer.get_mut(..wanted).unwrap_or_default())?;
+        match self.left.checked_sub(read as u64) {
+            Some(left) => {
+                self.left = left;
+                Ok(read)
+            }
+            None => Err(Error::new("collect", &self.subject, ErrorKind::TooLarge).into()),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A database file that a guest can reach.
+//!
+//! Problem: the guest swaps the file for a link to another session's database, gives it a second name, or plants a
+//! journal beside it, which SQLite replays into the file the moment the host opens it.
+//!
+//! Defence: look at the file and at everything SQLite would open beside it, without following links, and say what is
+//! not as it should be; move what does not belong there to the host's side. The database is never opened.
+//!
+//! Left: between this check and the opening by path the guest may swap again. Keep a database that the host must trust on
+//! the host's side; copy one that the guest owns with [`Session::copy_db`] and open the copy.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::fstatfs;
+
+use super::layout::{STAGING, STATE};
+use super::{Session, event};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SessionId;
+use crate::root::{Metadata, Root};
+
+const OPERATION: &str = "verify database";
+/// How a rollback journal begins that SQLite would replay.
+const HOT: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+/// How every SQLite 3 file begins.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+const QUARANTINE: &str = "quarantine";
+
+/// A file that SQLite opens beside a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sibling {
+    /// The rollback journal.
+    Journal,
+    /// The write-ahead log.
+    Wal,
+    /// The index of the write-ahead log.
+    Shm,
+}
+
+impl Sibling {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Journal, Self::Wal, Self::Shm];
+
+    /// What follows the database's own name.
+    #[must_use]
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Journal => "-journal",
+            Self::Wal => "-wal",
+            Self::Shm => "-shm",
+        }
+    }
+
+    fn path(self, database: &Path) -> PathBuf {
+        let mut name = OsString::from(database);
+        name.push(self.suffix());
+        name.into()
+    }
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DbFault {
+    /// It cannot be used, for this reason: a link, not a regular file, several names.
+    Refused(ErrorKind),
+    /// It belongs to this user, who is not the expected one.
+    ForeignOwner(u32),
+    /// It does not begin as a database does.
+    NotDatabase,
+    /// It holds changes that SQLite would write into the database on opening.
+    Hot,
+}
+
+/// Whether SQLite's write-ahead log works on a file system. It needs memory that all processes share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WalSafety {
+    /// A local file system.
+    Safe,
+    /// A network or pass-through file system (NFS, SMB, 9p, FUSE and with it virtiofs): use a rollback journal.
+    Unsafe,
+    /// A file system that this crate does not know.
+    Unknown,
+}
+
+/// What [`Session::verify_db`] found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DbReport {
+    /// What is wrong with the database itself.
+    pub database: Option<DbFault>,
+    /// The siblings that are there, and what is wrong with each.
+    pub siblings: Vec<(Sibling, Option<DbFault>)>,
+    /// Whether the write-ahead log works here.
+    pub wal: WalSafety,
+}
+
+impl DbReport {
+    /// Whether the database and its siblings are as they should be.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.database.is_none() && self.siblings.iter().all(|(_, fault)| fault.is_none())
+    }
+}
+
+impl Session {
+    /// Checks a SQLite file on the guest's side and everything SQLite would open beside it.
+    ///
+    /// `path` is relative to the guest's directory, and `owner` the user that all of them must belong to, if it matters.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) if there is no database, and the kinds of every resolution of the directories
+    /// above it.
+    ///
+    /// # Races
+    /// It was true during the call. SQLite opens by path, so the guest can still swap before that.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let guest_path = dir.path().join("s/guest");
+    /// use beneath::session::{DbFault, Sibling};
+    ///
+    /// std::fs::write(guest_path.join("out.db"), b"SQLite format 3\0")?;
+    /// assert!(session.verify_db("out.db", None)?.is_sound());
+    ///
+    /// std::fs::write(guest_path.join("out.db-journal"), b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7 planted")?;
+    /// let report = session.verify_db("out.db", None)?;
+    /// assert_eq!(report.siblings, [(Sibling::Journal, Some(DbFault::Hot))]);
+    /// session.quarantine_sibling("out.db", Sibling::Journal)?;
+    /// assert!(session.verify_db("out.db", None)?.is_sound());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn verify_db(&self, path: impl AsRef<Path>, owner: Option<u32>) -> Result<DbReport> {
+        let path = path.as_ref();
+        let database = match self.inspect(path, owner)? {
+            Inspected::Missing => return Err(Error::new(OPERATION, path, ErrorKind::NotFound)),
+            // A file of length zero is a database without tables.
+            Inspected::Plain(file, start) => {
+                (!file.is_empty() && !start.starts_with(MAGIC)).then_some(DbFault::NotDatabase)
+            }
+            Inspected::Faulty(fault) => Some(fault),
+        };
+        let mut siblings = Vec::new();
+        for sibling in Sibling::ALL {
+            let fault = match self.inspect(&sibling.path(path), owner)? {
+                Inspected::Missing => continue,
+                Inspected::Plain(file, start) => is_hot(sibling, &file, &start).then_some(DbFault::Hot),
+                Inspected::Faulty(fault) => Some(fault),
+            };
+            if fault.is_some() {
+                let error = Error::new(OPERATION, sibling.path(path), ErrorKind::InvalidData);
+                event::refused(OPERATION, &error);
+            }
+            siblings.push((sibling, fault));
+        }
+        Ok(DbReport { database, siblings, wal: wal_safety(self.guest()) })
+    }
+
+    fn inspect(&self, path: &Path, owner: Option<u32>) -> Result<Inspected> {
+        use std::io::Read as _;
+        let file = match self.guest().open_contained(path) {
+            Ok(file) => file,
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => return Ok(Inspected::Missing),
+                kind @ (ErrorKind::Symlink | ErrorKind::NotRegular | ErrorKind::HardLinked) => {
+                    return Ok(Inspected::Faulty(DbFault::Refused(kind)));
+                }
+                _ => return Err(error),
+            },
+        };
+        let metadata = file.metadata().clone();
+        if owner.is_some_and(|uid| uid != metadata.uid()) {
+            return Ok(Inspected::Faulty(DbFault::ForeignOwner(metadata.uid())));
+        }
+        let mut start = Vec::new();
+        file.take(MAGIC.len() as u64)
+            .read_to_end(&mut start)
+            .map_err(|error| Error::new(OPERATION, path, ErrorKind::Io).with_source(error))?;
+        Ok(Inspected::Plain(Box::new(metadata), start))
+    }
+
+    /// Moves a sibling of a database to `host/state/quarantine` and tells under which name, so that SQLite does not
+    /// meet it. A link is moved, not followed.
+    ///
+    /// Where it cannot be moved, because the host's side is on another mount, it is unlinked and the name is `None`.
+    ///
+    /// A journal that the guest itself left when it was killed in the middle of a transaction is hot as well. Without
+    /// it the database holds half of that transaction, so prefer to let the guest recover its own files.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound), [`NotRegular`](ErrorKind::NotRegular) if it is a directory on another mount,
+    /// and the kinds of every resolution.
+    ///
+    /// # Races
+    /// What stands at the name at that moment is moved.
+    pub fn quarantine_sibling(
+        &self,
+        database: impl AsRef<Path>,
+        sibling: Sibling,
+    ) -> Result<Option<PathBuf>> {
+        let path = sibling.path(database.as_ref());
+        let shelf = Path::new(STATE).join(QUARANTINE);
+        self.host().ensure_dir(&shelf)?;
+        let name = shelf.join(format!("{}{}", SessionId::generate()?, sibling.suffix()));
+        match self.guest().rename_to(&path, self.host(), &name) {
+            Ok(()) => Ok(Some(name)),
+            Err(error) if matches!(error.kind(), ErrorKind::CrossDevice | ErrorKind::Denied) => {
+                self.guest().remove_file(path).map(|()| None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies a database, without its siblings, to the host's side and tells where it is beneath
+    /// [`host`](Self::host). What the guest does from then on does not matter to the copy.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge), and those of [`Root::open_contained`].
+    ///
+    /// # Races
+    /// A guest that writes meanwhile can make the copy inconsistent: check its integrity before use.
+    pub fn copy_db(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let file = self.guest().open_contained(path)?;
+        let mut file = super::collect::OutboxFile::new(file, path, max_bytes)?;
+        let name = Path::new(STAGING).join(format!("{}.db", SessionId::generate()?));
+        let mut copy = self.host().new_file(&name)?;
+        std::io::copy(&mut file, &mut copy).map_err(|error| match error.downcast::<Error>() {
+            Ok(own) => own,
+            Err(other) => Error::new("copy database", path, ErrorKind::Io).with_source(other),
+        })?;
+        copy.commit()?;
+        Ok(name)
+    }
+}
+
+/// What stands at a name.
+enum Inspected {
+    Missing,
+    Faulty(DbFault),
+    /// A regular file with one name, and how it begins.
+    Plain(Box<Metadata>, Vec<u8>),
+}
+
+/// A journal is hot if its header was not wiped, a log if it holds anything. The index alone changes nothing.
+fn is_hot(sibling: Sibling, file: &Metadata, start: &[u8]) -> bool {
+    match sibling {
+        Sibling::Journal => start.starts_with(&HOT),
+        Sibling::Wal => !file.is_empty(),
+        Sibling::Shm => false,
+    }
+}
+
+/// By the magic number of the file system that the guest's directory is on.
+fn wal_safety(root: &Root) -> WalSafety {
+    // It is 32 bits long, whatever the type of the field.
+    match fstatfs(root.as_fd()).map(|fs| fs.f_type as u32) {
+        Ok(
+            0xef53 // ext2, ext3, ext4
+            | 0x5846_5342 // XFS
+            | 0x9123_683e // btrfs
+            | 0x0102_1994 // tmpfs
+            | 0xf2f5_2010 // F2FS
+            | 0x2fc1_2fc1 // ZFS
+            | 0xca45_1a4e // bcachefs
+            | 0x794c_7630, // overlayfs
+        ) => WalSafety::Safe,
+        Ok(
+            0x6969 // NFS
+            | 0x0102_1997 // 9p
+            | 0x6573_5546 // FUSE, virtiofs
+            | 0xff53_4d42 // CIFS
+            | 0xfe53_4d42 // SMB2
+            | 0x517b // SMB
+            | 0x00c3_6400 // Ceph
+            | 0x5346_414f // AFS
+            | 0x7375_7245 // Coda
+            | 0x786f_4256 // VirtualBox shared folders
+            | 0xbacb_acbc, // VMware shared folders
+        ) => WalSafety::Unsafe,
+        _ => WalSafety::Unknown,
+    }
+}

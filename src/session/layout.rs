@@ -1,0 +1,195 @@
+//! Where things are in a session, and what to do when the guest has replaced them.
+//!
+//! Problem: `inbox`, `outbox` and `workspace` are entries of a directory that the guest may write to. It can rename
+//! them away and put a link to a host directory, a file or nothing in their place.
+//!
+//! Defence: only the handles of `guest` and `host` are trusted. The three are looked up as components, without
+//! following links, on each use; [`Session::verify`] tells what stands there now, [`Session::repair`] puts it right.
+//!
+//! Left: a guest that replaces them again after the repair. The next use is refused again.
+
+use std::path::Path;
+
+use super::{Session, event};
+use crate::error::{ErrorKind, Result};
+use crate::root::{Ensured, Execute, FileType, Root};
+
+pub(super) const GUEST: &str = "guest";
+pub(super) const HOST: &str = "host";
+
+/// Host-only: claimed messages, by message id.
+pub(super) const CLAIMED: &str = "claimed";
+/// Host-only: what is being removed.
+pub(super) const TRASH: &str = "trash";
+/// Host-only: what must survive a crash.
+pub(super) const STATE: &str = "state";
+/// Host-only: what is being put together.
+pub(super) const STAGING: &str = "staging";
+
+const HOST_PARTS: [&str; 4] = [STAGING, CLAIMED, TRASH, STATE];
+
+/// A directory of the guest's side that the host works in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Where the host delivers.
+    Inbox,
+    /// Where the host collects.
+    Outbox,
+    /// Where the guest works.
+    Workspace,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Inbox, Self::Outbox, Self::Workspace];
+
+    /// The name of the directory.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inbox => "inbox",
+            Self::Outbox => "outbox",
+            Self::Workspace => "workspace",
+        }
+    }
+}
+
+impl AsRef<Path> for Part {
+    fn as_ref(&self) -> &Path {
+        Path::new(self.name())
+    }
+}
+
+/// What stands at a [`Part`]'s name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartState {
+    /// A real directory.
+    Sound,
+    /// Nothing.
+    Missing,
+    /// Something else: a link, a file, a FIFO.
+    Replaced(FileType),
+    /// It could not be looked at, for this reason.
+    Unreadable(ErrorKind),
+}
+
+/// What [`Session::verify`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Layout {
+    /// The state of each part, in the order of [`Part::ALL`].
+    pub parts: [(Part, PartState); 3],
+}
+
+impl Layout {
+    /// Whether every part is a real directory.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.parts.iter().all(|(_, state)| *state == PartState::Sound)
+    }
+
+    /// The parts that are not.
+    pub fn unsound(&self) -> impl Iterator<Item = (Part, PartState)> + '_ {
+        self.parts.iter().copied().filter(|(_, state)| *state != PartState::Sound)
+    }
+}
+
+impl Session {
+    /// Tells which parts of the guest's side the guest has removed or replaced.
+    ///
+    /// No other call needs this: each refuses what is not a real directory. It is for telling people.
+    ///
+    /// # Races
+    /// It was true during the call.
+    ///
+    /// ```
+    /// use beneath::session::{Part, PartState};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let guest_path = dir.path().join("s/guest");
+    /// std::fs::remove_dir(guest_path.join("inbox"))?;
+    /// std::os::unix::fs::symlink("/etc", guest_path.join("inbox"))?;
+    ///
+    /// let (part, state) = session.verify().unsound().next().unwrap();
+    /// assert_eq!((part, state), (Part::Inbox, PartState::Replaced(beneath::FileType::Symlink)));
+    /// session.repair()?;
+    /// assert!(session.verify().is_sound());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn verify(&self) -> Layout {
+        Layout { parts: Part::ALL.map(|part| (part, self.state_of(part))) }
+    }
+
+    fn state_of(&self, part: Part) -> PartState {
+        match self.guest().metadata(part) {
+            Ok(entry) if entry.is_dir() => PartState::Sound,
+            Ok(entry) => PartState::Replaced(entry.file_type()),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => PartState::Missing,
+                ErrorKind::Symlink => PartState::Replaced(FileType::Symlink),
+                kind => PartState::Unreadable(kind),
+            },
+        }
+    }
+
+    /// Puts back every part that is missing or replaced, re-applies the mode and owner of the others, and tells what
+    /// was found before.
+    ///
+    /// What stood in place of a directory is unlinked; a link is never followed.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) if the guest keeps replacing, [`Denied`](ErrorKind::Denied), and the kinds of every
+    /// resolution. The other parts are repaired all the same.
+    ///
+    /// # Races
+    /// The guest may replace them again at once.
+    pub fn repair(&self) -> Result<Layout> {
+        let found = self.verify();
+        let mut first_failure = None;
+        for (part, state) in found.parts {
+            if let Err(error) = self.repair_part(part, state) {
+                event::refused("repair", &error);
+                first_failure = first_failure.or(Some(error));
+            }
+        }
+        first_failure.map_or(Ok(found), Err)
+    }
+
+    fn repair_part(&self, part: Part, state: PartState) -> Result<()> {
+        if let PartState::Replaced(file_type) = state {
+            event::replaced(part.name(), file_type);
+            match self.guest().remove_file(part) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if self.guest().ensure_dir(part)? == Ensured::Existed {
+            self.guest().set_access(part, self.guest().policy().access(), Execute::Clear)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes what the host's side needs.
+pub(super) fn ensure_host(host: &Root) -> Result<()> {
+    HOST_PARTS.iter().try_for_each(|part| host.ensure_dir(part).map(drop))
+}
+
+/// Makes what the guest's side needs, if nothing else is there.
+pub(super) fn ensure_guest(guest: &Root) -> Result<()> {
+    for part in Part::ALL {
+        match guest.ensure_dir(part) {
+            Ok(_) => {}
+            // The guest's doing: whoever uses the part is told, and the session can still be opened and repaired.
+            Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => {
+                event::refused("open session", &error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! One worker at a time, across threads and processes.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::Session;
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::{ContainedFile, Root};
+
+/// On the host's side, so that the guest can neither take it nor remove it.
+const LOCK: &str = "state/lock";
+const OPERATION: &str = "lock session";
+const POLL: Duration = Duration::from_millis(5);
+
+/// The exclusive right to work on a session; dropping it gives it up, and so does the death of the process.
+#[derive(Debug)]
+#[must_use = "the lock ends when this is dropped"]
+pub struct SessionLock {
+    _file: ContainedFile,
+}
+
+impl Session {
+    /// Takes the session's lock if nobody holds it.
+    ///
+    /// No call of this crate takes it by itself but [`Sessions::remove`](super::Sessions::remove) and
+    /// [`Sessions::sweep`](super::Sessions::sweep). Take it around a loop that claims, delivers and clears, so that two
+    /// workers do not both find the same pending claim.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) if another thread or process holds it, [`NotFound`](ErrorKind::NotFound) if the session
+    /// was removed.
+    ///
+    /// # Races
+    /// The guest has no part in it: the file is on the host's side.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// let lock = session.try_lock()?;
+    /// assert_eq!(session.try_lock().unwrap_err().kind(), beneath::ErrorKind::Busy);
+    /// drop(lock);
+    /// assert!(session.try_lock().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_lock(&self) -> Result<SessionLock> {
+        lock(self.host())
+    }
+
+    /// Takes the session's lock, waiting for it no longer than `patience`.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock), [`Busy`](ErrorKind::Busy) only after that time.
+    pub fn lock_within(&self, patience: Duration) -> Result<SessionLock> {
+        let start = Instant::now();
+        loop {
+            match self.try_lock() {
+                Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < patience => {
+                    std::thread::sleep(POLL);
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+pub(super) fn lock(host: &Root) -> Result<SessionLock> {
+    match host.write_exclusive(LOCK, "") {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let file = host.open_contained(LOCK)?;
+    match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(busy()),
+        Err(errno) => return Err(Error::from_errno(OPERATION, LOCK, errno)),
+    }
+    // Whoever removed the session meanwhile held the lock on a file that is no longer the session's.
+    let now = host.metadata(LOCK)?;
+    if (now.dev(), now.ino()) != (file.metadata().dev(), file.metadata().ino()) {
+        return Err(busy());
+    }
+    Ok(SessionLock { _file: file })
+}
+
+fn busy() -> Error {
+    Error::new(OPERATION, LOCK, ErrorKind::Busy).with_detail("is held by another worker")
+}

@@ -1,0 +1,169 @@
+//! Ending sessions: one by id, or all that nobody has used for a while.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::layout::{CLAIMED, GUEST, HOST, Part, STATE, TRASH};
+use super::lock::lock;
+use super::sessions::{NEW, REMOVED};
+use super::{Sessions, event};
+use crate::error::{ErrorKind, Result};
+use crate::name::SessionId;
+use crate::root::{Left, Metadata, Removed, Root};
+
+/// How many leftovers a report tells by name.
+const TOLD: usize = 32;
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a sweep may leave something behind"]
+#[non_exhaustive]
+pub struct Swept {
+    /// How many sessions, messages or remains are gone.
+    pub removed: u64,
+    /// How many were too young.
+    pub kept: u64,
+    /// What should have gone and did not, and why; no more than the first few.
+    pub left: Vec<Left>,
+    /// How many should have gone and did not.
+    pub left_total: u64,
+}
+
+impl Swept {
+    pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
+        match outcome {
+            Ok(removed) if removed.complete => self.removed += 1,
+            Ok(removed) => {
+                let kind = removed.left.first().map_or(ErrorKind::Busy, |left| left.kind);
+                self.leave(path, kind);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => self.leave(path, error.kind()),
+        }
+    }
+
+    fn leave(&mut self, path: &Path, kind: ErrorKind) {
+        self.left_total += 1;
+        if self.left.len() < TOLD {
+            self.left.push(Left { path: path.to_path_buf(), kind });
+        }
+    }
+}
+
+/// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one.
+pub(super) fn age(entry: &Metadata) -> Duration {
+    SystemTime::now().duration_since(entry.changed()).unwrap_or_default()
+}
+
+impl Sessions {
+    /// Removes the session `id` with all it holds.
+    ///
+    /// The session first loses its name, so nobody opens it half removed and the id is free at once. Then the guest's
+    /// directory is moved into `host/trash` and removed there, within the config's budget, and the rest after it.
+    /// If a guest keeps creating, or a part may not be removed, the report is not
+    /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, [`NotFound`](ErrorKind::NotFound) and the kinds
+    /// of every resolution.
+    ///
+    /// # Races
+    /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
+    /// Nothing outside the session is touched.
+    pub fn remove(&self, id: &SessionId) -> Result<Removed> {
+        let host = self.root.descend(id)?.descend(HOST);
+        let _lock = match host {
+            Ok(host) => match lock(&host.with_policy(self.config.host_policy())) {
+                Err(error) if error.kind() == ErrorKind::Busy => return Err(error.about(id)),
+                // A session that lacks its state directory, or its lock file for want of space, can still go.
+                lock => lock.ok(),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(error.about(id)),
+        };
+        let doomed = format!("{REMOVED}{}", SessionId::generate()?);
+        self.root.rename(id, &doomed)?;
+        self.destroy(&doomed)
+    }
+
+    fn destroy(&self, name: &str) -> Result<Removed> {
+        let budget = self.config.budget();
+        let guest = match self.doomed(name) {
+            Ok((dir, trash)) => dir.remove_tree_quarantined(GUEST, &trash, budget).unwrap_or_default(),
+            // It was made or removed only in part; what there is goes with the rest.
+            Err(_) => Removed::default(),
+        };
+        let mut removed = self.root.remove_tree_contained_within(name, budget)?;
+        removed.files += guest.files;
+        removed.directories += guest.directories;
+        event::left_behind("remove session", &removed);
+        Ok(removed)
+    }
+
+    fn doomed(&self, name: &str) -> Result<(Root, Root)> {
+        let dir = self.root.descend(name)?;
+        let trash = dir.descend(HOST)?.descend(TRASH)?;
+        Ok((dir, trash))
+    }
+
+    /// Removes every session in which nothing happened for `idle`, and what interrupted calls have left.
+    ///
+    /// A session's age is that of the latest change the kernel saw to its directories; setting file times does not
+    /// make it younger, but a guest that creates or removes entries does. A session whose lock is held is left, as
+    /// [`Busy`](ErrorKind::Busy).
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the directory itself. What happens to one session is told in [`Swept`].
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// # sessions.create(&SessionId::new("s"))?;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(sessions.sweep(Duration::from_secs(3600))?.kept, 1);
+    /// assert_eq!(sessions.sweep(Duration::ZERO)?.removed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep(&self, idle: Duration) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let mut remains = Vec::new();
+        self.each_directory(|name| {
+            if name.starts_with(REMOVED) || name.starts_with(NEW) {
+                remains.push(name.to_owned());
+            }
+            Ok(())
+        })?;
+        for name in remains {
+            // A session that is being made right now is young.
+            let young = self.root.metadata(&name).is_ok_and(|entry| age(&entry) < idle);
+            if name.starts_with(REMOVED) || !young {
+                swept.record(Path::new(&name), self.destroy(&name));
+            }
+        }
+        for id in self.list()? {
+            if self.idle(&id)? < idle {
+                swept.kept += 1;
+            } else {
+                swept.record(id.as_ref(), self.remove(&id));
+            }
+        }
+        Ok(swept)
+    }
+
+    /// How long nothing has changed in the directories that both sides use.
+    fn idle(&self, id: &SessionId) -> Result<Duration> {
+        let parts = Part::ALL.map(|part| format!("{id}/{GUEST}/{}", part.name()));
+        let others = [GUEST.to_owned(), format!("{HOST}/{CLAIMED}"), format!("{HOST}/{STATE}")]
+            .map(|part| format!("{id}/{part}"));
+        let mut youngest = age(&self.root.metadata(id)?);
+        for path in parts.into_iter().chain(others) {
+            // What the guest has replaced says nothing.
+            if let Ok(entry) = self.root.metadata(path) {
+                youngest = youngest.min(age(&entry));
+            }
+        }
+        Ok(youngest)
+    }
+}

@@ -1,0 +1,165 @@
+//! How much a session holds, and whether its guest is alive.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::Session;
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::Limits;
+
+/// What a session's guest side holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Bytes that are really allocated; each file counts once, however many names it has.
+    pub allocated: u64,
+    /// Bytes that the files claim to be long; a sparse file claims more than it has.
+    pub bytes: u64,
+    /// Entries of every kind.
+    pub entries: u64,
+    /// Directories and entries that could not be looked at.
+    pub unreadable: u64,
+    /// Whether the limits cut something off, so that there is more than this.
+    pub truncated: bool,
+}
+
+/// How much a session may hold.
+///
+/// ```
+/// use beneath::session::Quota;
+///
+/// let quota = Quota::unlimited().with_bytes(1 << 30).with_entries(100_000);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    bytes: u64,
+    entries: u64,
+}
+
+impl Quota {
+    /// No bound.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { bytes: u64::MAX, entries: u64::MAX }
+    }
+
+    /// Bounds the allocated bytes.
+    #[must_use]
+    pub fn with_bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Bounds the entries.
+    #[must_use]
+    pub fn with_entries(mut self, entries: u64) -> Self {
+        self.entries = entries;
+        self
+    }
+
+    /// Judges what was counted.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) or [`TooMany`](ErrorKind::TooMany); the latter also if the count was cut off,
+    /// since what was not seen may be anything.
+    pub fn check(&self, usage: &Usage) -> Result<()> {
+        let refuse = |kind, why| Err(Error::new("check quota", ".", kind).with_detail(why));
+        if usage.allocated > self.bytes {
+            return refuse(ErrorKind::TooLarge, "more bytes than the quota");
+        }
+        if usage.entries > self.entries {
+            return refuse(ErrorKind::TooMany, "more entries than the quota");
+        }
+        if usage.truncated {
+            return refuse(ErrorKind::TooMany, "more than could be counted");
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Counts what the guest's side holds, within `limits`.
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the guest's directory itself.
+    ///
+    /// # Races
+    /// It is no snapshot. What a guest adds or removes meanwhile may or may not be counted.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// use beneath::{Limits, session::Quota};
+    ///
+    /// session.guest().write_exclusive("workspace/a.txt", "hello")?;
+    /// let usage = session.usage(Limits::default())?;
+    /// assert_eq!((usage.bytes, usage.entries), (5, 4));
+    /// Quota::unlimited().with_bytes(1 << 20).check(&usage)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn usage(&self, limits: Limits) -> Result<Usage> {
+        let mut usage = Usage::default();
+        let mut shared = HashSet::new();
+        let mut walk = self.guest().walk(".", limits)?;
+        for entry in walk.by_ref() {
+            let Ok(entry) = entry else {
+                usage.unreadable += 1;
+                continue;
+            };
+            let file = entry.metadata();
+            usage.entries += 1;
+            if file.is_dir() || file.nlink() < 2 || shared.insert((file.dev(), file.ino())) {
+                usage.allocated = usage.allocated.saturating_add(file.allocated());
+                if file.is_file() {
+                    usage.bytes = usage.bytes.saturating_add(file.len());
+                }
+            }
+        }
+        usage.truncated = walk.truncated();
+        Ok(usage)
+    }
+
+    /// How long ago the guest last touched the file at `path`, or `None` if there is none.
+    ///
+    /// A guest can give a file any modification time, and one in the future would make it look alive for ever. So the
+    /// time counts that is earlier: the modification, or the last change of the inode, which the kernel's
+    /// clock sets. Neither makes the age negative.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink), [`NotRegular`](ErrorKind::NotRegular), [`HardLinked`](ErrorKind::HardLinked),
+    /// since somebody else may be touching it, and the kinds of every resolution.
+    ///
+    /// # Races
+    /// It was true during the call.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// assert_eq!(session.heartbeat_age(".heartbeat")?, None);
+    /// # let guest_path = dir.path().join("s/guest");
+    /// std::fs::write(guest_path.join(".heartbeat"), "")?;
+    /// assert!(session.heartbeat_age(".heartbeat")?.unwrap().as_secs() < 60);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn heartbeat_age(&self, path: impl AsRef<Path>) -> Result<Option<Duration>> {
+        let path = path.as_ref();
+        let file = match self.guest().metadata(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !file.is_file() {
+            return Err(Error::new("stat", path, ErrorKind::NotRegular));
+        }
+        if file.nlink() > 1 {
+            return Err(Error::new("stat", path, ErrorKind::HardLinked));
+        }
+        let touched = file.modified().min(file.changed());
+        Ok(Some(SystemTime::now().duration_since(touched).unwrap_or_default()))
+    }
+}

@@ -1,0 +1,64 @@
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+use beneath::session::Attachment;
+use beneath::{MessageId, ResolverChoice};
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+use crate::support::Stage;
+
+/// Writes each event as one line.
+struct Recorder(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
+    }
+}
+
+impl tracing::Subscriber for Recorder {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line(event.metadata().target().to_owned());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn every_refusal_is_an_event_with_hostile_text_escaped() {
+    let stage = Stage::new(ResolverChoice::Auto);
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    tracing::subscriber::with_default(Recorder(Arc::clone(&lines)), || {
+        stage.send("42", &[]);
+        let claim = stage.session.outbox().claim(&MessageId::new("42")).unwrap().unwrap();
+        assert_eq!(claim.read(["a\n\u{202e}b"]).unwrap().refusals().count(), 1);
+        let attachment = Attachment::from_bytes("x").with_declared_size(2).with_name("n");
+        let delivery = stage.session.inbox().deliver(&MessageId::new("1"), [attachment]);
+        assert!(!delivery.is_complete());
+        stage.replace_by_link("inbox", stage.home.path());
+        stage.session.repair().unwrap();
+    });
+    let lines = lines.lock().unwrap();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert!(
+        lines[0].contains("operation=\"collect\"") && lines[0].contains("kind=InvalidName"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines.iter().all(|line| line.starts_with("beneath") && !line.contains(['\n', '\u{202e}'])));
+    assert!(lines[1].contains("kind=InvalidData"));
+    assert!(lines[2].contains("found=Symlink"));
+}

@@ -1,0 +1,297 @@
+//! The host dies before each system call of a delivery and of the collecting loop, and the next host finds order.
+//!
+//! A child does the work between two marks; `strace` counts its calls once, then kills it at one after the other.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use beneath::session::{Attachment, SessionsConfig};
+use beneath::{MessageId, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
+
+use crate::naive::NaiveSession;
+use crate::support::{RESOLVERS, names};
+
+/// Nothing else in the child makes this call.
+const MARK: &str = "getsid";
+/// Calls that change nothing a second host could see.
+const EFFECTLESS: [&str; 8] =
+    ["mmap", "munmap", "mremap", "brk", "madvise", "futex", "getrandom", "mprotect"];
+const FILES: [(&str, u8, usize); 2] = [("one.bin", 1, 150_000), ("two.bin", 2, 70_000)];
+
+fn mark() {
+    rustix::process::getsid(None).unwrap();
+}
+
+fn content(byte: u8, length: usize) -> Vec<u8> {
+    vec![byte; length]
+}
+
+/// Runs this executable on one test only, in one thread.
+fn child(work: &str, dir: &Path, resolver: ResolverChoice) -> Command {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null"]);
+    command.env("BENEATH_KILL_WORK", work).env("BENEATH_KILL_DIR", dir);
+    command.env("BENEATH_KILL_RESOLVER", if resolver == ResolverChoice::Walk { "walk" } else { "openat2" });
+    // Cargo's search path makes the loader ask for each library in each directory.
+    command.env_remove("LD_LIBRARY_PATH").stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn run(mut command: Command) -> bool {
+    let exe = std::env::current_exe().unwrap();
+    command.arg(exe).args(["--exact", "kill::child_work", "--test-threads=1"]);
+    command.status().unwrap().success()
+}
+
+/// The calls between the marks: name, and how many of that name the child had made by then.
+fn calls(work: &str, resolver: ResolverChoice, prepare: &dyn Fn(&Path)) -> Vec<(String, usize)> {
+    let dir = tempfile::tempdir().unwrap();
+    prepare(dir.path());
+    let log = dir.path().join("log");
+    let mut command = child(work, dir.path(), resolver);
+    command.args(["-o".into(), log.clone().into_os_string()]);
+    assert!(run(command), "{work} works undisturbed");
+    let mut made: HashMap<(String, String), usize> = HashMap::new();
+    let mut marks = 0;
+    let mut worker = String::new();
+    let mut calls = Vec::new();
+    for line in fs::read_to_string(log).unwrap().lines() {
+        let Some((thread, call)) = line.split_once(' ') else { continue };
+        let Some((name, _)) = call.trim_start().split_once('(') else { continue };
+        let count = made.entry((thread.to_owned(), name.to_owned())).or_default();
+        *count += 1;
+        match name {
+            MARK => {
+                marks += 1;
+                worker = thread.to_owned();
+            }
+            _ if marks == 1 && thread == worker && !EFFECTLESS.contains(&name) => {
+                calls.push((name.to_owned(), *count));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(marks, 2, "both marks are seen");
+    for (name, first) in &calls {
+        // strace counts in each thread, so no other one may get there before.
+        let others = made.iter().filter(|((thread, other), _)| *thread != worker && other == name);
+        let most = others.map(|(_, count)| *count).max().unwrap_or(0);
+        assert!(most < *first, "{name}: {most} in another thread, {first} in this");
+    }
+    calls
+}
+
+/// Makes this thread's count of every common call larger than any other thread's.
+fn get_ahead() {
+    for _ in 0..64 {
+        fs::read("/dev/null").unwrap();
+        fs::write("/dev/null", "x").unwrap();
+        drop(fs::File::open("/dev/null").unwrap().try_clone());
+        assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
+    }
+}
+
+/// Kills the work at each of its calls, in a fresh place each time, and has `judge` look at what is left.
+fn kill_everywhere(
+    work: &str,
+    resolver: ResolverChoice,
+    prepare: &(dyn Fn(&Path) + Sync),
+    judge: &(dyn Fn(&Path) -> Result<(), String> + Sync),
+) -> (usize, Vec<String>) {
+    let calls = calls(work, resolver, prepare);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let violations = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((name, count)) =
+                    calls.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+                {
+                    let dir = tempfile::tempdir().unwrap();
+                    prepare(dir.path());
+                    let mut command = child(work, dir.path(), resolver);
+                    command.arg("-e").arg(format!("inject={name}:signal=KILL:when={count}"));
+                    assert!(!run(command), "killed at {name} {count}");
+                    if let Err(why) = judge(dir.path()) {
+                        violations.lock().unwrap().push(format!("at {name} {count}: {why}"));
+                    }
+                }
+            });
+        }
+    });
+    (calls.len(), violations.into_inner().unwrap())
+}
+
+fn strace_works() -> bool {
+    let works = Command::new("strace")
+        .args(["-qq", "-o", "/dev/null", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !works {
+        println!("skipped: needs strace");
+    }
+    works
+}
+
+fn session(dir: &Path, resolver: ResolverChoice) -> Session {
+    let root = Root::open_ambient(dir, ambient_authority()).unwrap();
+    let sessions = Sessions::new(root, SessionsConfig::default().with_resolver(resolver));
+    sessions.create(&SessionId::new("s")).unwrap().0
+}
+
+fn attachments() -> impl Iterator<Item = Attachment<'static>> {
+    static ONE: [u8; 150_000] = [1; 150_000];
+    static TWO: [u8; 70_000] = [2; 70_000];
+    [
+        Attachment::from_bytes(&ONE).with_name("one.bin"),
+        Attachment::from_reader(TWO.as_slice()).with_name("two.bin"),
+    ]
+    .into_iter()
+}
+
+/// The documented loop; sending is one atomic step that also records it.
+fn collect_all(session: &Session) {
+    let outbox = session.outbox();
+    let mut claims = outbox.pending().unwrap();
+    claims.extend(outbox.claim(&MessageId::new("42")).unwrap());
+    session.host().ensure_dir("sent").unwrap();
+    for claim in claims {
+        let sent = format!("sent/{}", claim.id());
+        if session.host().metadata(&sent).is_err() {
+            let collected = claim.read(FILES.map(|(name, ..)| name)).unwrap();
+            let whole: Vec<u8> = collected.found().flat_map(|(_, bytes)| bytes.clone()).collect();
+            session.host().write_exclusive(&sent, whole).unwrap();
+        }
+        claim.clear();
+    }
+}
+
+fn prepare_message(dir: &Path) {
+    session(dir, ResolverChoice::Auto);
+    fs::create_dir(dir.join("s/guest/outbox/42")).unwrap();
+    for (name, byte, length) in FILES {
+        fs::write(dir.join("s/guest/outbox/42").join(name), content(byte, length)).unwrap();
+    }
+}
+
+/// What the child does, when this executable is one.
+#[test]
+fn child_work() {
+    let Some(dir) = std::env::var_os("BENEATH_KILL_DIR").map(PathBuf::from) else { return };
+    let resolver = match std::env::var("BENEATH_KILL_RESOLVER").unwrap().as_str() {
+        "walk" => ResolverChoice::Walk,
+        _ => ResolverChoice::Openat2,
+    };
+    let session = session(&dir, resolver);
+    let naive = NaiveSession { dir: dir.join("s/guest") };
+    get_ahead();
+    mark();
+    match std::env::var("BENEATH_KILL_WORK").unwrap().as_str() {
+        "deliver" => assert!(session.inbox().deliver(&MessageId::new("42"), attachments()).is_complete()),
+        "collect" => collect_all(&session),
+        "naive deliver" => {
+            for (name, byte, length) in FILES {
+                naive.deliver("42", name, &content(byte, length), || {}).unwrap();
+            }
+        }
+        "naive collect" => {
+            let files = naive.collect("42", &FILES.map(|(name, ..)| name), || {});
+            assert_eq!(files.len(), 2);
+            naive.clear("42");
+        }
+        work => panic!("unknown work {work:?}"),
+    }
+    mark();
+}
+
+/// Whole files only, under the names they were meant to have.
+fn no_torn_file(directory: &Path) -> Result<(), String> {
+    for name in if directory.exists() { names(directory) } else { Vec::new() } {
+        let mut bytes = Vec::new();
+        fs::File::open(directory.join(&name)).unwrap().read_to_end(&mut bytes).unwrap();
+        let whole =
+            FILES.iter().any(|(wanted, byte, length)| *wanted == name && bytes == content(*byte, *length));
+        if !whole {
+            return Err(format!("{name} holds {} bytes", bytes.len()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn killed_anywhere_in_a_delivery_leaves_whole_files_and_a_retry_completes_it() {
+    if !strace_works() {
+        return;
+    }
+    for resolver in RESOLVERS {
+        let prepare = |dir: &Path| drop(session(dir, ResolverChoice::Auto));
+        let judge = |dir: &Path| {
+            no_torn_file(&dir.join("s/guest/inbox/42"))?;
+            let session = session(dir, resolver);
+            let retry = session.inbox().deliver(&MessageId::new("42"), attachments());
+            let renamed = retry.files().any(|file| file.taken.is_some());
+            match (retry.is_complete(), renamed, names(&dir.join("s/guest/inbox/42")).len()) {
+                (true, false, 2) => Ok(()),
+                _ => Err(format!("the retry gave {retry:?}")),
+            }
+        };
+        let (calls, violations) = kill_everywhere("deliver", resolver, &prepare, &judge);
+        println!("deliver, {resolver:?}: killed at each of {calls} calls");
+        assert!(calls > 20 && violations.is_empty(), "{violations:#?}");
+    }
+    let prepare = |dir: &Path| drop(session(dir, ResolverChoice::Auto));
+    let judge = |dir: &Path| no_torn_file(&dir.join("s/guest/inbox/42"));
+    let (_, caught) = kill_everywhere("naive deliver", ResolverChoice::Auto, &prepare, &judge);
+    assert!(!caught.is_empty(), "the control must be caught");
+}
+
+#[test]
+fn killed_anywhere_in_the_loop_loses_nothing_and_sends_nothing_twice() {
+    if !strace_works() {
+        return;
+    }
+    let whole: Vec<u8> = FILES.iter().flat_map(|(_, byte, length)| content(*byte, *length)).collect();
+    for resolver in RESOLVERS {
+        let judge = |dir: &Path| {
+            visible_messages_are_whole(dir)?;
+            let session = session(dir, resolver);
+            collect_all(&session);
+            let sent =
+                session.host().read_contained("sent/42", 1 << 20).map_err(|error| error.to_string())?;
+            if sent != whole || names(&dir.join("s/host/sent")) != ["42"] {
+                return Err(format!("sent {} bytes", sent.len()));
+            }
+            collect_all(&session);
+            let left = [names(&dir.join("s/guest/outbox")), names(&dir.join("s/host/claimed"))];
+            if left.iter().any(|names| !names.is_empty()) {
+                return Err(format!("left {left:?}"));
+            }
+            let swept =
+                session.outbox().sweep(std::time::Duration::ZERO).map_err(|error| error.to_string())?;
+            if swept.left_total > 0 || !names(&dir.join("s/host/trash")).is_empty() {
+                return Err(format!("unswept {swept:?}"));
+            }
+            Ok(())
+        };
+        let (calls, violations) = kill_everywhere("collect", resolver, &prepare_message, &judge);
+        println!("collect, {resolver:?}: killed at each of {calls} calls");
+        assert!(calls > 20 && violations.is_empty(), "{violations:#?}");
+    }
+    let judge = |dir: &Path| visible_messages_are_whole(dir);
+    let (_, caught) = kill_everywhere("naive collect", ResolverChoice::Auto, &prepare_message, &judge);
+    assert!(!caught.is_empty(), "the control must be caught");
+}
+
+/// A message that the next host would find has all its files.
+fn visible_messages_are_whole(dir: &Path) -> Result<(), String> {
+    for place in ["s/guest/outbox/42", "s/host/claimed/42"].map(|place| dir.join(place)) {
+        if place.exists() && names(&place) != FILES.map(|(name, ..)| name) {
+            return Err(format!("{} holds {:?}", place.display(), names(&place)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The session layer, by area. Each flaw of the systems it replaces is a test that a plain port fails (`naive`) and this
+//! crate passes.
+#![cfg(feature = "session")]
+#![allow(missing_docs, reason = "a test binary has no interface")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
+
+mod access;
+mod database;
+#[cfg(feature = "tracing")]
+mod events;
+mod flaws_inbox;
+mod flaws_outbox;
+mod flaws_tools;
+mod flaws_tree;
+mod inbox;
+mod kill;
+#[cfg(feature = "json")]
+mod message;
+mod naive;
+mod outbox;
+mod race;
+mod sessions;
+mod support;
+mod tail;
+mod workspace;

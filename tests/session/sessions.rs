@@ -1,0 +1,247 @@
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use beneath::session::{Part, PartState, Quota, SessionsConfig};
+use beneath::{Budget, Ensured, ErrorKind, FileType, Limits, Root, SessionId, ambient_authority, safe_name};
+
+use crate::support::{Stage, fifo, mode, names, with_each_resolver};
+
+#[test]
+fn creates_the_layout_once_and_says_so() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("second");
+        assert_eq!(stage.sessions.create(&id).unwrap().1, Ensured::Created);
+        assert_eq!(stage.sessions.create(&id).unwrap().1, Ensured::Existed);
+        let taken = stage.sessions.create_new(&id).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+
+        let dir = stage.sessions_path().join("second");
+        assert_eq!(names(&dir), ["guest", "host"]);
+        assert_eq!(names(&dir.join("guest")), ["inbox", "outbox", "workspace"]);
+        assert_eq!(names(&dir.join("host")), ["claimed", "staging", "state", "trash"]);
+        assert_eq!(mode(&dir.join("host")), 0o700);
+        assert_eq!(mode(&dir.join("guest/inbox")), 0o770);
+    });
+}
+
+#[test]
+fn of_many_concurrent_creators_one_is_told_created() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("contested");
+        let created = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| stage.sessions.create(&id).unwrap().1 == Ensured::Created))
+                .collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).filter(|won| *won).count()
+        });
+        assert_eq!(created, 1);
+        assert_eq!(names(&stage.sessions_path()), ["contested", "s"], "no draft is left");
+    });
+}
+
+#[test]
+fn opening_makes_nothing() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("absent");
+        assert!(!stage.sessions.exists(&id).unwrap());
+        assert_eq!(stage.sessions.open(&id).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(names(&stage.sessions_path()), ["s"]);
+    });
+}
+
+#[test]
+fn completes_a_session_whose_parts_were_deleted() {
+    with_each_resolver(|stage| {
+        fs::remove_dir_all(stage.guest("")).unwrap();
+        fs::remove_dir_all(stage.host("claimed")).unwrap();
+        let (session, how) = stage.sessions.create(&SessionId::new("s")).unwrap();
+        assert_eq!(how, Ensured::Existed);
+        assert!(session.verify().is_sound());
+        assert!(stage.host("claimed").is_dir());
+    });
+}
+
+#[test]
+fn groups_keep_their_sessions_apart() {
+    with_each_resolver(|stage| {
+        let (red, blue) = (safe_name("red").unwrap(), safe_name("blue").unwrap());
+        let team = stage.sessions.group(&red).unwrap();
+        team.create(&SessionId::new("guest")).unwrap();
+        team.create(&SessionId::new("host")).unwrap();
+        stage.sessions.group(&blue).unwrap();
+
+        assert_eq!(stage.sessions.groups().unwrap(), [blue, red]);
+        assert_eq!(stage.sessions.list().unwrap(), [SessionId::new("s")]);
+        assert_eq!(team.list().unwrap(), [SessionId::new("guest"), SessionId::new("host")]);
+        let error = stage.sessions.group(&safe_name("s").unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    });
+}
+
+#[test]
+fn generated_ids_carry_at_least_96_random_bits_and_sort_by_time() {
+    let ids: std::collections::HashSet<String> =
+        (0..1000).map(|_| SessionId::generate().unwrap().as_str().to_owned()).collect();
+    assert_eq!(ids.len(), 1000);
+    assert!(ids.iter().all(|id| id.len() >= 24 && id.bytes().all(|byte| byte.is_ascii_hexdigit())));
+    let early = SessionId::generate_at(SystemTime::UNIX_EPOCH).unwrap();
+    let late = SessionId::generate_at(SystemTime::now()).unwrap();
+    assert!(early < late);
+}
+
+#[test]
+fn removes_a_session_whatever_the_guest_left_in_it() {
+    with_each_resolver(|stage| {
+        std::os::unix::fs::symlink(stage.home.path(), stage.guest("workspace/home")).unwrap();
+        fifo(&stage.guest("workspace/fifo"));
+        let mut deep = stage.guest("workspace");
+        for _ in 0..100 {
+            deep.push("d");
+            fs::create_dir(&deep).unwrap();
+        }
+        fs::set_permissions(stage.guest("outbox"), std::os::unix::fs::PermissionsExt::from_mode(0o000))
+            .unwrap();
+
+        let removed = stage.sessions.remove(&SessionId::new("s")).unwrap();
+        assert!(removed.complete, "{removed:?}");
+        assert!(removed.directories > 100);
+        assert_eq!(names(&stage.sessions_path()), [""; 0]);
+        let again = stage.sessions.remove(&SessionId::new("s")).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn a_removal_out_of_budget_frees_the_id_and_is_finished_by_a_sweep() {
+    let budget = Budget::default().with_entries(10);
+    let stage = Stage::with_config(SessionsConfig::default().with_budget(budget));
+    for number in 0..100 {
+        fs::write(stage.guest(&format!("workspace/{number}")), "x").unwrap();
+    }
+    let id = SessionId::new("s");
+    assert!(!stage.sessions.remove(&id).unwrap().complete);
+    assert!(!stage.sessions.exists(&id).unwrap());
+    assert_eq!(stage.sessions.create(&id).unwrap().1, Ensured::Created);
+
+    let root = Root::open_ambient(stage.sessions_path(), ambient_authority()).unwrap();
+    let sessions = beneath::Sessions::new(root, SessionsConfig::default());
+    let swept = sessions.sweep(Duration::from_secs(3600)).unwrap();
+    assert_eq!((swept.removed, swept.kept, swept.left_total), (1, 1, 0));
+    assert_eq!(names(&stage.sessions_path()), ["s"]);
+}
+
+#[test]
+fn sweeps_idle_sessions_and_leaves_locked_ones() {
+    with_each_resolver(|stage| {
+        stage.sessions.create(&SessionId::new("busy")).unwrap();
+        let busy = stage.sessions.open(&SessionId::new("busy")).unwrap();
+        let lock = busy.try_lock().unwrap();
+        assert_eq!(stage.sessions.sweep(Duration::from_secs(3600)).unwrap().kept, 2);
+
+        let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
+        assert_eq!((swept.removed, swept.left_total), (1, 1));
+        assert_eq!(swept.left[0].kind, ErrorKind::Busy);
+        assert_eq!(names(&stage.sessions_path()), ["busy"]);
+        drop(lock);
+        assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
+    });
+}
+
+#[test]
+fn the_lock_is_one_across_handles_threads_and_processes() {
+    with_each_resolver(|stage| {
+        let other = stage.sessions.open(&SessionId::new("s")).unwrap();
+        let lock = stage.session.try_lock().unwrap();
+        assert_eq!(other.try_lock().unwrap_err().kind(), ErrorKind::Busy);
+        let waited = other.lock_within(Duration::from_millis(20)).unwrap_err();
+        assert_eq!(waited.kind(), ErrorKind::Busy);
+        let taken = std::process::Command::new("flock")
+            .args(["-n".into(), stage.host("state/lock").into_os_string(), "true".into()])
+            .status();
+        match taken {
+            Ok(status) => assert!(!status.success(), "another process took the lock"),
+            Err(error) => println!("skipped the other process: {error}"),
+        }
+        assert_eq!(stage.sessions.remove(&SessionId::new("s")).unwrap_err().kind(), ErrorKind::Busy);
+        drop(lock);
+        assert!(other.try_lock().is_ok());
+    });
+}
+
+#[test]
+fn tells_and_repairs_what_the_guest_replaced() {
+    with_each_resolver(|stage| {
+        stage.replace_by_link("inbox", stage.home.path());
+        fs::remove_dir(stage.guest("outbox")).unwrap();
+        fs::remove_dir(stage.guest("workspace")).unwrap();
+        fifo(&stage.guest("workspace"));
+
+        let expected = [
+            (Part::Inbox, PartState::Replaced(FileType::Symlink)),
+            (Part::Outbox, PartState::Missing),
+            (Part::Workspace, PartState::Replaced(FileType::Fifo)),
+        ];
+        assert_eq!(stage.session.verify().parts, expected);
+        assert_eq!(stage.session.repair().unwrap().parts, expected);
+        assert!(stage.session.verify().is_sound());
+        assert_eq!(mode(&stage.guest("inbox")), 0o770);
+    });
+}
+
+#[test]
+fn opens_and_creates_although_the_guest_replaced_a_part() {
+    with_each_resolver(|stage| {
+        stage.replace_by_link("inbox", stage.home.path());
+        let (session, how) = stage.sessions.create(&SessionId::new("s")).unwrap();
+        assert_eq!(how, Ensured::Existed);
+        assert!(!session.verify().is_sound());
+    });
+}
+
+#[test]
+fn counts_usage_and_judges_a_quota() {
+    with_each_resolver(|stage| {
+        fs::write(stage.guest("workspace/a"), [7; 5000]).unwrap();
+        fs::hard_link(stage.guest("workspace/a"), stage.guest("workspace/b")).unwrap();
+        let sparse = fs::File::create(stage.guest("workspace/sparse")).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+
+        let usage = stage.session.usage(Limits::default()).unwrap();
+        assert_eq!(usage.entries, 6);
+        assert_eq!(usage.bytes, 5000 + (1 << 40));
+        assert!((5000..1 << 20).contains(&usage.allocated), "{usage:?}");
+        let quota = Quota::unlimited();
+        assert!(quota.check(&usage).is_ok());
+        assert_eq!(quota.with_bytes(1000).check(&usage).unwrap_err().kind(), ErrorKind::TooLarge);
+        assert_eq!(quota.with_entries(5).check(&usage).unwrap_err().kind(), ErrorKind::TooMany);
+
+        let cut = stage.session.usage(Limits::default().with_entries(2)).unwrap();
+        assert!(cut.truncated);
+        assert_eq!(quota.check(&cut).unwrap_err().kind(), ErrorKind::TooMany);
+    });
+}
+
+#[test]
+fn heartbeat_trusts_neither_links_nor_the_future() {
+    with_each_resolver(|stage| {
+        let age = || stage.session.heartbeat_age(".heartbeat");
+        let path = stage.guest(".heartbeat");
+        assert_eq!(age().unwrap(), None);
+        fs::write(&path, "").unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(SystemTime::now() + Duration::from_secs(1 << 20)).unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(age().unwrap().unwrap() >= Duration::from_millis(20), "the future makes nobody alive");
+        file.set_modified(SystemTime::now() - Duration::from_secs(1000)).unwrap();
+        assert!(age().unwrap().unwrap() >= Duration::from_secs(999));
+
+        fs::hard_link(&path, stage.guest("second")).unwrap();
+        assert_eq!(age().unwrap_err().kind(), ErrorKind::HardLinked);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(stage.home.path().join("diary.txt"), &path).unwrap();
+        assert_eq!(age().unwrap_err().kind(), ErrorKind::Symlink);
+        fs::remove_file(&path).unwrap();
+        fifo(&path);
+        assert_eq!(age().unwrap_err().kind(), ErrorKind::NotRegular);
+    });
+}

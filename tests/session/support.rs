@@ -1,0 +1,197 @@
+//! A session, and a host directory beside it that nothing may touch.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use beneath::session::{MessageLimits, SessionsConfig};
+use beneath::{Error, ErrorKind, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
+
+/// What the host keeps secret.
+pub(crate) const SECRET: &[u8] = b"-----BEGIN PRIVATE KEY-----";
+
+pub(crate) const RESOLVERS: [ResolverChoice; 2] = [ResolverChoice::Openat2, ResolverChoice::Walk];
+
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    inode: u64,
+    mode: u32,
+    owner: (u32, u32),
+    changed: (i64, i64),
+    content: Vec<u8>,
+}
+
+type Snapshot = BTreeMap<PathBuf, Seen>;
+
+fn snapshot(top: &Path, path: &Path, seen: &mut Snapshot) {
+    let entry = fs::symlink_metadata(path).unwrap();
+    let content = match entry.file_type() {
+        kind if kind.is_file() => fs::read(path).unwrap(),
+        kind if kind.is_symlink() => fs::read_link(path).unwrap().into_os_string().into_encoded_bytes(),
+        _ => Vec::new(),
+    };
+    let key = path.strip_prefix(top).unwrap().to_path_buf();
+    seen.insert(
+        key,
+        Seen {
+            inode: entry.ino(),
+            mode: entry.mode(),
+            owner: (entry.uid(), entry.gid()),
+            changed: (entry.ctime(), entry.ctime_nsec()),
+            content,
+        },
+    );
+    if entry.is_dir() {
+        for child in fs::read_dir(path).unwrap() {
+            snapshot(top, &child.unwrap().path(), seen);
+        }
+    }
+}
+
+/// A home directory of the host, with a key in it.
+pub(crate) struct Home {
+    path: PathBuf,
+    before: Snapshot,
+}
+
+impl Home {
+    fn new(path: PathBuf) -> Self {
+        fs::create_dir(&path).unwrap();
+        fs::create_dir(path.join(".ssh")).unwrap();
+        fs::write(path.join(".ssh/id_rsa"), SECRET).unwrap();
+        fs::write(path.join("diary.txt"), "dear diary").unwrap();
+        let mut home = Self { path, before: Snapshot::new() };
+        home.seal();
+        home
+    }
+
+    /// What is there now is what must stay.
+    pub(crate) fn seal(&mut self) {
+        self.before.clear();
+        snapshot(&self.path, &self.path, &mut self.before);
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn is_untouched(&self) -> bool {
+        let mut now = Snapshot::new();
+        snapshot(&self.path, &self.path, &mut now);
+        now == self.before
+    }
+}
+
+/// One session and one home, in a directory of their own.
+pub(crate) struct Stage {
+    dir: tempfile::TempDir,
+    pub(crate) sessions: Sessions,
+    pub(crate) session: Session,
+    pub(crate) home: Home,
+}
+
+impl Stage {
+    pub(crate) fn new(resolver: ResolverChoice) -> Self {
+        Self::with_config(SessionsConfig::default().with_resolver(resolver))
+    }
+
+    pub(crate) fn with_config(config: SessionsConfig) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::new(dir.path().join("home"));
+        fs::create_dir(dir.path().join("sessions")).unwrap();
+        let root = Root::open_ambient(dir.path().join("sessions"), ambient_authority()).unwrap();
+        let sessions = Sessions::new(root, config);
+        let (session, _) = sessions.create(&SessionId::new("s")).unwrap();
+        Self { dir, sessions, session, home }
+    }
+
+    pub(crate) fn sessions_path(&self) -> PathBuf {
+        self.dir.path().join("sessions")
+    }
+
+    /// A path on the guest's side, as the guest's own tools see it.
+    pub(crate) fn guest(&self, path: &str) -> PathBuf {
+        self.dir.path().join("sessions/s/guest").join(path)
+    }
+
+    pub(crate) fn host(&self, path: &str) -> PathBuf {
+        self.dir.path().join("sessions/s/host").join(path)
+    }
+
+    /// What the guest does with one of the three directories: away with it, and a link to `target` in its place.
+    pub(crate) fn replace_by_link(&self, part: &str, target: impl AsRef<Path>) {
+        fs::remove_dir_all(self.guest(part)).unwrap();
+        symlink(target, self.guest(part)).unwrap();
+    }
+
+    /// What the guest sends.
+    pub(crate) fn send(&self, id: &str, files: &[(&str, &[u8])]) {
+        let dir = self.guest("outbox").join(id);
+        fs::create_dir_all(&dir).unwrap();
+        for (name, bytes) in files {
+            fs::write(dir.join(name), bytes).unwrap();
+        }
+    }
+
+    /// Nothing of the guest's side or the host's holds the secret.
+    pub(crate) fn secret_is_nowhere(&self) -> bool {
+        let mut seen = Snapshot::new();
+        let sessions = self.sessions_path();
+        snapshot(&sessions, &sessions, &mut seen);
+        !seen.values().any(|entry| entry.content.windows(SECRET.len()).any(|window| window == SECRET))
+    }
+}
+
+/// Runs a story with either resolver, and looks after the home.
+pub(crate) fn with_each_resolver(story: impl Fn(&mut Stage)) {
+    for resolver in RESOLVERS {
+        let mut stage = Stage::new(resolver);
+        story(&mut stage);
+        assert!(stage.home.is_untouched(), "the host's home was touched ({resolver:?})");
+    }
+}
+
+/// Small limits, so that tests of limits are small.
+pub(crate) fn small() -> SessionsConfig {
+    let limits = MessageLimits::default().with_file_bytes(100).with_message_bytes(250).with_files(4);
+    SessionsConfig::default().with_inbox(limits).with_outbox(limits)
+}
+
+pub(crate) fn kinds<'a>(errors: impl Iterator<Item = &'a Error>) -> Vec<ErrorKind> {
+    errors.map(Error::kind).collect()
+}
+
+/// Whether `work` ends within two seconds; if not, its thread is left behind.
+pub(crate) fn ends(work: impl FnOnce() + Send + 'static) -> bool {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    wait.recv_timeout(Duration::from_secs(2)).is_ok()
+}
+
+pub(crate) fn fifo(path: &Path) {
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+}
+
+pub(crate) fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+pub(crate) fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
