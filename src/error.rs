@@ -175,6 +175,17 @@ impl Error {
         self
     }
 
+    /// The same failure, told of another subject.
+    pub(crate) fn about(mut self, subject: impl AsRef<Path>) -> Self {
+        self.0.subject = Some(subject.as_ref().to_path_buf());
+        self
+    }
+
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// What went wrong.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -9,6 +9,13 @@ compile_error!(
 pub mod artifacts;
 mod error;
 mod name;
+mod root;
+
+pub use cap_std::{AmbientAuthority, ambient_authority};
 
 pub use error::{Error, ErrorKind, Result};
 pub use name::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
+pub use root::{
+    Access, Budget, ContainedFile, Durability, Ensured, Entry, FileType, HardLinks, Left, Limits, Links,
+    List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
+};

@@ -1,0 +1,175 @@
+//! A directory handle, and everything that is done through it.
+
+mod entries;
+mod metadata;
+mod path;
+mod policy;
+mod read;
+mod remove;
+mod resolve;
+mod scan;
+mod walk;
+mod write;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use cap_std::AmbientAuthority;
+use cap_std::fs::Dir;
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
+
+pub use entries::Ensured;
+pub use metadata::{FileType, Metadata};
+pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
+pub use read::ContainedFile;
+pub use remove::{Budget, Left, Removed};
+pub use resolve::Resolver;
+pub use walk::{Entry, Limits, List, Walk};
+pub use write::NewFile;
+
+use crate::error::{Error, Result};
+use metadata::MountId;
+use path::{Checked, Meant};
+
+/// A directory that a guest may change at any moment, held by its handle.
+///
+/// Every path given to a `Root` is relative, and the kernel refuses whatever would leave the directory. Nothing is
+/// ever looked up by its absolute path again, so the guest may rename, exchange and link as it likes.
+///
+/// ```
+/// use beneath::{ErrorKind, Root, ambient_authority};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path();
+/// let root = Root::open_ambient(path, ambient_authority())?;
+/// root.write_exclusive("note.txt", "hello")?;
+/// assert_eq!(root.read_contained("note.txt", 1024)?, b"hello");
+///
+/// std::os::unix::fs::symlink("/etc/passwd", path.join("report.txt"))?;
+/// let refused = root.read_contained("report.txt", 1024).unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::Symlink);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    policy: Policy,
+    /// What the probe found when this root, or the one it descends from, was made.
+    found: Resolver,
+    mount: MountId,
+    /// Whether device nodes on this mount are dead, so that opening one has no effect.
+    nodev: bool,
+}
+
+impl Root {
+    /// Opens the directory at a host path, with the default [`Policy`].
+    ///
+    /// This is the only call that takes a path from the host's own tree, and it follows links in it: the guest must
+    /// not be able to move or replace the directory itself or anything above it.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotDirectory`](crate::ErrorKind::NotDirectory) or
+    /// [`Denied`](crate::ErrorKind::Denied), without the path in the message.
+    pub fn open_ambient(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
+        // The token's only use is to be asked for.
+        let _ = authority;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match openat(CWD, path.as_ref(), flags, Mode::empty()) {
+            Ok(fd) => Ok(Self::from(fd)),
+            Err(errno) => Err(Error::without_subject("open root", errno)),
+        }
+    }
+
+    /// Replaces the policy.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The resolver in use. It never changes by itself during the life of a `Root`.
+    #[must_use]
+    pub fn resolver(&self) -> Resolver {
+        match self.policy.resolver() {
+            ResolverChoice::Auto => self.found,
+            ResolverChoice::Openat2 => Resolver::Openat2,
+            ResolverChoice::Walk => Resolver::Walk,
+        }
+    }
+
+    /// A second handle on the same directory, with the same policy.
+    ///
+    /// # Errors
+    /// [`TooMany`](crate::ErrorKind::TooMany) when no descriptor is left.
+    pub fn try_clone(&self) -> Result<Self> {
+        match self.fd.try_clone() {
+            Ok(fd) => Ok(self.narrowed(fd)),
+            Err(error) => Err(Error::new("clone", ".", crate::ErrorKind::TooMany).with_source(error)),
+        }
+    }
+
+    /// A narrower `Root` on a directory beneath this one, with the same policy.
+    ///
+    /// # Errors
+    /// [`Symlink`](crate::ErrorKind::Symlink), [`NotDirectory`](crate::ErrorKind::NotDirectory),
+    /// [`NotFound`](crate::ErrorKind::NotFound) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// The new handle stays on the directory it was opened on, wherever the guest moves it. If the guest can rename
+    /// that directory, prefer to resolve from the outer root each time.
+    pub fn descend(&self, path: impl AsRef<Path>) -> Result<Self> {
+        let path = Checked::new("open", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let fd = self.open("open", path, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok(self.narrowed(fd))
+    }
+
+    fn narrowed(&self, fd: OwnedFd) -> Self {
+        let policy = self.policy.clone();
+        match policy.mounts() {
+            Mounts::Refuse => Self { fd, policy, found: self.found, mount: self.mount, nodev: self.nodev },
+            Mounts::Cross => Self { policy, found: self.found, ..Self::from(fd) },
+        }
+    }
+}
+
+impl From<OwnedFd> for Root {
+    /// Takes a directory descriptor, with the default [`Policy`]; an `O_PATH` one will do.
+    ///
+    /// If it is not a directory, every later call says so.
+    fn from(fd: OwnedFd) -> Self {
+        let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));
+        let mount = resolve::describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
+        Self { found: resolve::probe(fd.as_fd()), mount, nodev, policy: Policy::default(), fd }
+    }
+}
+
+impl From<Dir> for Root {
+    fn from(dir: Dir) -> Self {
+        Self::from(OwnedFd::from(dir))
+    }
+}
+
+impl From<Root> for OwnedFd {
+    fn from(root: Root) -> Self {
+        root.fd
+    }
+}
+
+impl From<Root> for Dir {
+    /// Hands the directory to `cap-std`, which follows links beneath it and knows nothing of the policy.
+    fn from(root: Root) -> Self {
+        Self::from(root.fd)
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,181 @@
+//! Making, describing, moving and unlinking single entries.
+//!
+//! Problem: `mkdirat`, `renameat2` and `unlinkat` follow links in the middle of a path.
+//!
+//! Defence: they get a parent handle from the resolver and one component, and none of them follows that one.
+//!
+//! Left: between the lookup of the parent and the call the guest may have put another entry at the name. The call then
+//! acts on that one, which is beneath the root too.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::metadata::Metadata;
+use super::path::{Checked, Meant};
+use super::resolve::{Handle, describe, subject};
+use super::write::{give_access, rename_new, sync_directory};
+use super::{Durability, Mounts, Root};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How often a directory that the guest removes again is made anew.
+const MAKE_TRIES: u32 = 16;
+
+/// What [`Root::ensure_dir`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ensured {
+    /// The directory was not there; it was made.
+    Created,
+    /// The directory was there; nothing was changed.
+    Existed,
+}
+
+impl Root {
+    /// Makes sure that `path` is a directory, with every level above it.
+    ///
+    /// New levels get the policy's mode and owner, whatever the umask. Existing ones are left as they are.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink) or [`NotDirectory`](ErrorKind::NotDirectory) if something else is in the way,
+    /// [`Busy`](ErrorKind::Busy) if the guest keeps removing what is made, and the kinds of every resolution.
+    ///
+    /// # Races
+    /// Of two concurrent callers both succeed. The guest may replace the directory afterwards: use
+    /// [`descend`](Self::descend) or a path through this root, never the memory of this call.
+    ///
+    /// ```
+    /// use beneath::Ensured;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// assert_eq!(root.ensure_dir("inbox/42")?, Ensured::Created);
+    /// assert_eq!(root.ensure_dir("inbox/42")?, Ensured::Existed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ensure_dir(&self, path: impl AsRef<Path>) -> Result<Ensured> {
+        const OPERATION: &str = "create directory";
+        let whole = Checked::new(OPERATION, path.as_ref(), Meant::Directory)?;
+        let mut missing = Vec::new();
+        let mut prefix = Some(whole);
+        let mut dir = loop {
+            let Some(existing) = prefix else { break Handle::Root(self.as_fd()) };
+            match self.open(OPERATION, existing, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(dir) => break Handle::Opened(dir),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let (above, name) = existing.split();
+                    missing.push(name);
+                    prefix = above;
+                }
+                Err(error) => return Err(error.about(subject(whole))),
+            }
+        };
+        let mut ensured = Ensured::Existed;
+        for name in missing.into_iter().rev() {
+            let made = self.make_dir(&dir, name);
+            let (next, how) = made.map_err(|errno| Error::from_errno(OPERATION, subject(whole), errno))?;
+            dir = Handle::Opened(next);
+            ensured = how;
+        }
+        Ok(ensured)
+    }
+
+    /// Makes one level and opens it, or opens what somebody else has made meanwhile.
+    fn make_dir(&self, dir: &Handle<'_>, name: &[u8]) -> rustix::io::Result<(OwnedFd, Ensured)> {
+        let dir = dir.as_fd();
+        for _ in 0..MAKE_TRIES {
+            let ensured = match mkdirat(dir, name, Mode::RWXU) {
+                Ok(()) => Ensured::Created,
+                Err(Errno::EXIST) => Ensured::Existed,
+                Err(errno) => return Err(errno),
+            };
+            let access = match ensured {
+                Ensured::Created => OFlags::RDONLY,
+                Ensured::Existed => OFlags::PATH,
+            };
+            match self.open_child(dir, name, access | OFlags::DIRECTORY, Mounts::Refuse) {
+                Ok(made) => {
+                    if ensured == Ensured::Created {
+                        let access = self.policy.access();
+                        give_access(made.as_fd(), access, access.dir_mode())?;
+                        if self.policy.durability() == Durability::Full {
+                            retry_on_intr(|| sync_directory(dir))?;
+                        }
+                    }
+                    return Ok((made, ensured));
+                }
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::BUSY)
+    }
+
+    /// Describes the entry at `path`.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink) for a link, even at the end; [`NotFound`](ErrorKind::NotFound) and the kinds of
+    /// every resolution.
+    ///
+    /// # Races
+    /// It was true during the call. To act on the same entry, open it and ask the handle.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        let path = Checked::new("stat", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let fd = self.open("stat", path, OFlags::PATH)?;
+        describe(fd.as_fd()).map_err(|errno| Error::from_errno("stat", subject(path), errno))
+    }
+
+    /// Moves an entry to a name that must be free. A link is moved, never followed.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists), [`NotFound`](ErrorKind::NotFound),
+    /// [`InvalidPath`](ErrorKind::InvalidPath) for a directory into itself, and the kinds of every resolution.
+    ///
+    /// # Races
+    /// What is moved is what stands at the name at that moment. On file systems without `RENAME_NOREPLACE` a file has
+    /// both names for an instant.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_to(from, self, to)
+    }
+
+    /// Moves an entry to another root on the same mount; otherwise as [`rename`](Self::rename).
+    ///
+    /// Each end is kept beneath its own root.
+    ///
+    /// # Errors
+    /// As [`rename`](Self::rename), and [`CrossDevice`](ErrorKind::CrossDevice) if the roots are on different mounts.
+    pub fn rename_to(&self, from: impl AsRef<Path>, other: &Self, to: impl AsRef<Path>) -> Result<()> {
+        let from = Checked::new("rename", from.as_ref(), Meant::Entry)?;
+        let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
+        let (from_dir, old) = self.parent("rename", from)?;
+        let (to_dir, new) = other.parent("rename", to)?;
+        rename_new(from_dir.as_fd(), old, to_dir.as_fd(), new)
+            .map_err(|errno| Error::from_errno("rename", blamed(errno, from, to), errno))?;
+        if other.policy.durability() == Durability::Full {
+            let synced = retry_on_intr(|| sync_directory(to_dir.as_fd()))
+                .and_then(|()| retry_on_intr(|| sync_directory(from_dir.as_fd())));
+            synced.map_err(|errno| Error::from_errno("rename", subject(to), errno))?;
+        }
+        Ok(())
+    }
+
+    /// Unlinks anything but a directory; a link itself, never what it points to.
+    ///
+    /// # Errors
+    /// [`NotRegular`](ErrorKind::NotRegular) for a directory, [`NotFound`](ErrorKind::NotFound) and the kinds of every
+    /// resolution.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = Checked::new("remove", path.as_ref(), Meant::Entry)?;
+        let (dir, leaf) = self.parent("remove", path)?;
+        unlinkat(dir.as_fd(), leaf, AtFlags::empty())
+            .map_err(|errno| Error::from_errno("remove", subject(path), errno))
+    }
+}
+
+/// The end of a rename that an errno is about.
+fn blamed<'a>(errno: Errno, from: Checked<'a>, to: Checked<'a>) -> &'a Path {
+    match errno {
+        Errno::EXIST | Errno::NOTEMPTY | Errno::NOSPC | Errno::DQUOT => subject(to),
+        _ => subject(from),
+    }
+}

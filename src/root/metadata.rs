@@ -1,0 +1,185 @@
+//! What the kernel says about an entry.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
+
+/// The kind of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FileType {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A Unix socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// Something this crate does not know.
+    Unknown,
+}
+
+/// What the kernel says about one entry at one moment.
+#[derive(Clone, Debug)]
+pub struct Metadata(Statx);
+
+impl Metadata {
+    pub(super) const WANTED: StatxFlags =
+        StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+
+    pub(super) fn from_statx(statx: Statx) -> Self {
+        Self(statx)
+    }
+
+    /// The mount the entry is on, so far as the kernel tells.
+    pub(super) fn mount(&self) -> MountId {
+        let told = self.0.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        MountId { id: told.then_some(self.0.stx_mnt_id), device: self.dev() }
+    }
+
+    /// The kind of the entry.
+    #[must_use]
+    pub fn file_type(&self) -> FileType {
+        match rustix::fs::FileType::from_raw_mode(self.0.stx_mode.into()) {
+            rustix::fs::FileType::RegularFile => FileType::File,
+            rustix::fs::FileType::Directory => FileType::Directory,
+            rustix::fs::FileType::Symlink => FileType::Symlink,
+            rustix::fs::FileType::Fifo => FileType::Fifo,
+            rustix::fs::FileType::Socket => FileType::Socket,
+            rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+            rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+            _ => FileType::Unknown,
+        }
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.file_type() == FileType::File
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.file_type() == FileType::Directory
+    }
+
+    /// Whether it is a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.file_type() == FileType::Symlink
+    }
+
+    /// Size in bytes; a hint, since a guest may change the file at any moment.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.stx_size
+    }
+
+    /// Whether the size is zero.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes really allocated.
+    #[must_use]
+    pub fn allocated(&self) -> u64 {
+        self.0.stx_blocks.saturating_mul(512)
+    }
+
+    /// Permission bits, set-id and sticky bits included.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        u32::from(self.0.stx_mode) & 0o7777
+    }
+
+    /// Inode number.
+    #[must_use]
+    pub fn ino(&self) -> u64 {
+        self.0.stx_ino
+    }
+
+    /// Device number of the file system.
+    #[must_use]
+    pub fn dev(&self) -> u64 {
+        rustix::fs::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
+    }
+
+    /// How many names the inode has.
+    #[must_use]
+    pub fn nlink(&self) -> u64 {
+        self.0.stx_nlink.into()
+    }
+
+    /// User id of the owner.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.0.stx_uid
+    }
+
+    /// Group id.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.0.stx_gid
+    }
+
+    /// Last change of the content; a guest can set it to anything.
+    #[must_use]
+    pub fn modified(&self) -> SystemTime {
+        time(self.0.stx_mtime)
+    }
+
+    /// Last access; a guest can set it to anything.
+    #[must_use]
+    pub fn accessed(&self) -> SystemTime {
+        time(self.0.stx_atime)
+    }
+
+    /// Last change of the inode; only the kernel's clock sets it.
+    #[must_use]
+    pub fn changed(&self) -> SystemTime {
+        time(self.0.stx_ctime)
+    }
+
+    /// Creation, where the file system records it.
+    #[must_use]
+    pub fn created(&self) -> Option<SystemTime> {
+        (self.0.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| time(self.0.stx_btime))
+    }
+}
+
+/// Identifies a mount.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MountId {
+    id: Option<u64>,
+    device: u64,
+}
+
+impl MountId {
+    /// Equal to no mount, not even to itself.
+    pub(super) const UNKNOWN: Self = Self { id: None, device: u64::MAX };
+
+    pub(super) fn is(self, other: Self) -> bool {
+        match (self.id, other.id) {
+            (Some(this), Some(that)) => this == that,
+            // Before 5.8 the kernel does not tell. The device misses a bind mount of the same file system.
+            _ => self.device == other.device,
+        }
+    }
+}
+
+fn time(stamp: StatxTimestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(stamp.tv_nsec));
+    let seconds = Duration::from_secs(stamp.tv_sec.unsigned_abs());
+    let base =
+        if stamp.tv_sec < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
+    base.and_then(|base| base.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+}

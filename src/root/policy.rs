@@ -1,0 +1,237 @@
+//! What a [`Root`](super::Root) allows, and how the files it makes look.
+
+/// What a [`Root`](super::Root) does about links, mounts, modes and durability.
+///
+/// The default refuses symbolic links, hard links on read and mount crossings, makes files `0600` and
+/// directories `0700`, and does not call fsync.
+///
+/// ```
+/// use beneath::{Access, Durability, Links, Policy};
+///
+/// let policy = Policy::default()
+///     .with_links(Links::FollowBeneath)
+///     .with_access(Access::shared())
+///     .with_durability(Durability::Full);
+/// assert_eq!(policy.access().file_mode(), 0o660);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    links: Links,
+    hard_links: HardLinks,
+    mounts: Mounts,
+    access: Access,
+    durability: Durability,
+    resolver: ResolverChoice,
+}
+
+impl Policy {
+    /// Sets what happens at a symbolic link.
+    #[must_use]
+    pub fn with_links(mut self, links: Links) -> Self {
+        self.links = links;
+        self
+    }
+
+    /// Sets what happens when a file to be read has several names.
+    #[must_use]
+    pub fn with_hard_links(mut self, hard_links: HardLinks) -> Self {
+        self.hard_links = hard_links;
+        self
+    }
+
+    /// Sets what happens at a mount point.
+    #[must_use]
+    pub fn with_mounts(mut self, mounts: Mounts) -> Self {
+        self.mounts = mounts;
+        self
+    }
+
+    /// Sets mode and owner of what is created.
+    #[must_use]
+    pub fn with_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Sets what is on disk when a write returns.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets how paths are resolved.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: ResolverChoice) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// What happens at a symbolic link.
+    #[must_use]
+    pub fn links(&self) -> Links {
+        self.links
+    }
+
+    /// What happens when a file to be read has several names.
+    #[must_use]
+    pub fn hard_links(&self) -> HardLinks {
+        self.hard_links
+    }
+
+    /// What happens at a mount point.
+    #[must_use]
+    pub fn mounts(&self) -> Mounts {
+        self.mounts
+    }
+
+    /// Mode and owner of what is created.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// What is on disk when a write returns.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// How paths are resolved.
+    #[must_use]
+    pub fn resolver(&self) -> ResolverChoice {
+        self.resolver
+    }
+}
+
+/// What happens at a symbolic link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Links {
+    /// A link anywhere in the path is [`ErrorKind::Symlink`](crate::ErrorKind::Symlink).
+    #[default]
+    Refuse,
+    /// A link is followed as long as every step stays beneath the root; needs openat2.
+    ///
+    /// A guest can then choose *which* of its own files a path means, and can make a call fail with
+    /// [`ErrorKind::Busy`](crate::ErrorKind::Busy) by renaming without pause.
+    FollowBeneath,
+}
+
+/// What happens when a file to be read has more than one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HardLinks {
+    /// It is [`ErrorKind::HardLinked`](crate::ErrorKind::HardLinked): the other name may be a host file.
+    #[default]
+    Refuse,
+    /// It is read. Right where the session has a mount of its own, since hard links cannot cross mounts.
+    Allow,
+}
+
+/// What happens at a mount point inside the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mounts {
+    /// It is [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice).
+    #[default]
+    Refuse,
+    /// It is entered; removal still never enters one.
+    Cross,
+}
+
+/// What is on disk when a write returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// Whatever the kernel has written so far. A reader never sees a partial file; a power cut may.
+    #[default]
+    None,
+    /// The file's content, synced before its name appears.
+    File,
+    /// The content, and then the directory that holds the name.
+    Full,
+}
+
+/// Which resolver a [`Root`](super::Root) is told to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ResolverChoice {
+    /// openat2 where the kernel has it, else the walk.
+    #[default]
+    Auto,
+    /// openat2, and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where it is missing.
+    Openat2,
+    /// One component at a time.
+    Walk,
+}
+
+/// Mode and owner of the files and directories a [`Root`](super::Root) creates.
+///
+/// Both are set through the handle of the new entry, so the umask has no say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    file_mode: u32,
+    dir_mode: u32,
+    owner: Option<u32>,
+    group: Option<u32>,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self::private()
+    }
+}
+
+impl Access {
+    /// Files `0600`, directories `0700`.
+    #[must_use]
+    pub const fn private() -> Self {
+        Self::custom(0o600, 0o700)
+    }
+
+    /// Files `0660`, directories `0770`, for a host and a guest that share a group.
+    #[must_use]
+    pub const fn shared() -> Self {
+        Self::custom(0o660, 0o770)
+    }
+
+    /// The given permission bits; only the low twelve count.
+    #[must_use]
+    pub const fn custom(file_mode: u32, dir_mode: u32) -> Self {
+        Self { file_mode: file_mode & 0o7777, dir_mode: dir_mode & 0o7777, owner: None, group: None }
+    }
+
+    /// Gives new entries to `uid`; needs the privilege to do so.
+    #[must_use]
+    pub const fn with_owner(mut self, uid: u32) -> Self {
+        self.owner = Some(uid);
+        self
+    }
+
+    /// Gives new entries to `gid`; needs membership or privilege.
+    #[must_use]
+    pub const fn with_group(mut self, gid: u32) -> Self {
+        self.group = Some(gid);
+        self
+    }
+
+    /// Permission bits of new files.
+    #[must_use]
+    pub const fn file_mode(self) -> u32 {
+        self.file_mode
+    }
+
+    /// Permission bits of new directories.
+    #[must_use]
+    pub const fn dir_mode(self) -> u32 {
+        self.dir_mode
+    }
+
+    /// Owner of new entries, if not the process's own.
+    #[must_use]
+    pub const fn owner(self) -> Option<u32> {
+        self.owner
+    }
+
+    /// Group of new entries, if not the one the kernel gives.
+    #[must_use]
+    pub const fn group(self) -> Option<u32> {
+        self.group
+    }
+}

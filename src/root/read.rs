@@ -1,0 +1,209 @@
+//! Reading what a guest left.
+//!
+//! Problem: the name may be a link, a FIFO whose open never returns, a device whose open has side effects, a file
+//! under lease, a second name of a host file, or a file of any claimed size that changes while it is read.
+//!
+//! Defence: pin the entry with `O_PATH`, which opens nothing, judge it by its handle, and reopen that very inode
+//! without blocking. On a `nodev` mount device nodes are dead, so one direct open does. Never more than the limit
+//! and one byte is read.
+//!
+//! Left: the content is no snapshot while a guest holds the file open. Without a usable `/proc` the reopen is a second
+//! lookup, and a guest that may make device nodes can have one opened, though never read.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::buffer::spare_capacity;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::metadata::{FileType, Metadata};
+use super::path::{Checked, Meant};
+use super::resolve::{describe, own_path, subject};
+use super::{HardLinks, Mounts, Resolver, Root};
+use crate::error::{Error, ErrorKind, Result};
+
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// How much is read at a time once a file turns out larger than it said.
+const CHUNK: usize = 64 * 1024;
+
+impl Root {
+    /// Reads the regular file at `path`, at most `max_bytes` of it.
+    ///
+    /// Never blocks, whatever stands at the name.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink), [`NotRegular`](ErrorKind::NotRegular), [`HardLinked`](ErrorKind::HardLinked),
+    /// [`Busy`](ErrorKind::Busy) (the guest holds a lease), [`TooLarge`](ErrorKind::TooLarge),
+    /// [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// The bytes come from one file that was an entry beneath the root during the call. A guest that writes to it
+    /// meanwhile can mix old and new content.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// root.write_exclusive("result.json", "{}")?;
+    /// assert_eq!(root.read_contained("result.json", 10 << 20)?, b"{}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_contained(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
+        let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
+        let (fd, entry) = self.open_regular(path)?;
+        read_limited(fd.as_fd(), entry.len(), max_bytes).map_err(|failure| failure.about(subject(path)))
+    }
+
+    /// Opens the regular file at `path` for reading.
+    ///
+    /// # Errors
+    /// As [`read_contained`](Self::read_contained), except for the size.
+    ///
+    /// # Races
+    /// The handle stays on its file whatever the guest does to the name; the content may still change.
+    pub fn open_contained(&self, path: impl AsRef<Path>) -> Result<ContainedFile> {
+        let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
+        let (fd, metadata) = self.open_regular(path)?;
+        Ok(ContainedFile { file: File::from(fd), metadata, subject: subject(path).to_path_buf() })
+    }
+
+    fn open_regular(&self, path: Checked<'_>) -> Result<(OwnedFd, Metadata)> {
+        // The walk learns of a mount only after the open, so it cannot rely on this mount's nodev.
+        if self.nodev && self.resolver() == Resolver::Openat2 && self.policy.mounts() == Mounts::Refuse {
+            return self.open_directly(path);
+        }
+        let pin = self.open("read", path, OFlags::PATH)?;
+        let pinned = self.admit(path, pin.as_fd())?;
+        let reopened =
+            retry_on_intr(|| openat(CWD, own_path(pin.as_fd()), READ | OFlags::CLOEXEC, Mode::empty()));
+        match reopened {
+            Ok(fd) => {
+                let entry = self.admit(path, fd.as_fd())?;
+                if (entry.dev(), entry.ino()) == (pinned.dev(), pinned.ino()) {
+                    return Ok((fd, entry));
+                }
+            }
+            // A guest cannot cause these: the link in /proc leads to the inode even after its last name is gone.
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => return Err(Error::from_errno("read", subject(path), errno)),
+        }
+        // What is mounted at /proc is not the process's own view.
+        self.open_directly(path)
+    }
+
+    fn open_directly(&self, path: Checked<'_>) -> Result<(OwnedFd, Metadata)> {
+        let fd = self.open("read", path, READ)?;
+        let entry = self.admit(path, fd.as_fd())?;
+        Ok((fd, entry))
+    }
+
+    /// Judges the entry behind a handle, which no guest can exchange any more.
+    fn admit(&self, path: Checked<'_>, fd: BorrowedFd<'_>) -> Result<Metadata> {
+        let entry = describe(fd).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
+        let refuse = |kind| Err(Error::new("read", subject(path), kind));
+        match entry.file_type() {
+            FileType::File if entry.nlink() > 1 && self.policy.hard_links() == HardLinks::Refuse => {
+                refuse(ErrorKind::HardLinked)
+            }
+            FileType::File => Ok(entry),
+            FileType::Symlink => refuse(ErrorKind::Symlink),
+            _ => refuse(ErrorKind::NotRegular),
+        }
+    }
+}
+
+enum ReadFailure {
+    TooLarge,
+    System(Errno),
+}
+
+impl ReadFailure {
+    fn about(self, subject: &Path) -> Error {
+        match self {
+            Self::TooLarge => Error::new("read", subject, ErrorKind::TooLarge),
+            Self::System(errno) => Error::from_errno("read", subject, errno),
+        }
+    }
+}
+
+/// Reads to the end, or to one byte past the limit. The length is only where to begin: memory follows what is read.
+fn read_limited(fd: BorrowedFd<'_>, length: u64, limit: u64) -> Result<Vec<u8>, ReadFailure> {
+    if length > limit {
+        return Err(ReadFailure::TooLarge);
+    }
+    let enough = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK).saturating_add(1);
+    let mut bytes = Vec::new();
+    let mut wanted = enough;
+    loop {
+        bytes.try_reserve(wanted).map_err(|_| ReadFailure::System(Errno::NOMEM))?;
+        if retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut bytes))).map_err(ReadFailure::System)?
+            == 0
+        {
+            return Ok(bytes);
+        }
+        if bytes.len() as u64 > limit {
+            return Err(ReadFailure::TooLarge);
+        }
+        wanted = if bytes.len() == bytes.capacity() { CHUNK.max(bytes.len()) } else { 1 };
+    }
+}
+
+/// A regular file beneath the root, open for reading.
+///
+/// [`Read`] and [`Seek`] work on the handle, so the guest cannot exchange the file, but it may still grow, shrink or
+/// change it. Use [`read_to_limit`](Self::read_to_limit) or [`Read::take`] rather than reading to an end that the
+/// guest can keep moving.
+#[derive(Debug)]
+pub struct ContainedFile {
+    file: File,
+    metadata: Metadata,
+    subject: PathBuf,
+}
+
+impl ContainedFile {
+    /// What the kernel said of the file when it was opened.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The size when it was opened; more or less may come.
+    #[must_use]
+    pub fn len_hint(&self) -> u64 {
+        self.metadata.len()
+    }
+
+    /// Reads from the present position to the end, at most `max_bytes`.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if there is more, or the kind of the system's error.
+    pub fn read_to_limit(&mut self, max_bytes: u64) -> Result<Vec<u8>> {
+        read_limited(self.file.as_fd(), 0, max_bytes).map_err(|failure| failure.about(&self.subject))
+    }
+
+    /// Gives up the handle as a plain file, opened for reading and non-blocking.
+    #[must_use]
+    pub fn into_file(self) -> File {
+        self.file
+    }
+}
+
+impl Read for ContainedFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}
+
+impl Seek for ContainedFile {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.file.seek(position)
+    }
+}
+
+impl AsFd for ContainedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

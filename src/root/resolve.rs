@@ -1,0 +1,260 @@
+//! The only place where a path becomes a descriptor.
+//!
+//! Problem: between two lookups of one name a guest can exchange a directory for a link, and a lookup that
+//! follows links goes wherever the guest points it.
+//!
+//! Defence: one lookup per operation, which the kernel keeps beneath the root's handle. [`Resolver::Openat2`] hands
+//! the whole path to `openat2`; [`Resolver::Walk`] opens one component after the other with `O_NOFOLLOW` and
+//! compares mount ids. Without links and `..` neither can be led astray or starved by renames, so neither retries
+//! and neither falls back to the other: which one runs is settled when the root is made.
+//!
+//! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
+//! beneath the root when the lookup passed it.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstatfs, openat, openat2, statx,
+};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::path::DecInt;
+
+use super::metadata::{Metadata, MountId};
+use super::path::Checked;
+use super::{Links, Mounts, Root};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How a [`Root`] turns paths into descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resolver {
+    /// By `openat2`, the whole path at once.
+    Openat2,
+    /// Component by component, where openat2 is missing or blocked. Same guarantees, more syscalls.
+    Walk,
+}
+
+/// Bounds on `EAGAIN`, which `openat2` answers only when it meets a `..` during a rename anywhere on the machine.
+/// Under [`Links::FollowBeneath`] the guest writes those `..` itself, so this must end.
+const FOLLOW_TRIES: u32 = 128;
+const FOLLOW_TIME: Duration = Duration::from_millis(100);
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+
+/// The directory that holds an entry: the root itself, or one opened for this call.
+#[derive(Debug)]
+pub(super) enum Handle<'a> {
+    Root(BorrowedFd<'a>),
+    Opened(OwnedFd),
+}
+
+impl AsFd for Handle<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Root(fd) => *fd,
+            Self::Opened(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl Handle<'_> {
+    /// The same directory, held independently of the root.
+    pub(super) fn into_owned(self) -> rustix::io::Result<OwnedFd> {
+        match self {
+            Self::Root(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 0),
+            Self::Opened(fd) => Ok(fd),
+        }
+    }
+}
+
+/// Whether this process may call openat2. An empty path costs no descriptor: with openat2 it is ENOENT.
+pub(super) fn probe(root: BorrowedFd<'_>) -> Resolver {
+    match openat2(root, c"", DIRECTORY, Mode::empty(), ResolveFlags::BENEATH) {
+        // EPERM is how a seccomp profile that does not know the call answers.
+        Err(Errno::NOSYS | Errno::PERM) => Resolver::Walk,
+        _ => Resolver::Openat2,
+    }
+}
+
+/// Describes the entry behind a descriptor.
+pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(Metadata::from_statx)
+}
+
+/// Describes one entry of a directory, a link itself included.
+pub(super) fn describe_at(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Metadata> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(dir, name, flags, Metadata::WANTED).map(Metadata::from_statx)
+}
+
+impl Root {
+    /// Opens what `path` names, without following a link unless the policy says so.
+    pub(super) fn open(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
+        self.require_resolver(operation, path)?;
+        match (self.resolver(), self.policy.links()) {
+            (Resolver::Openat2, Links::Refuse) => {
+                let resolve = ResolveFlags::NO_SYMLINKS | confinement(self.policy.mounts());
+                open_beneath(self.as_fd(), path.bytes(), flags, resolve)
+            }
+            (Resolver::Openat2, Links::FollowBeneath) => return self.open_following(operation, path, flags),
+            (Resolver::Walk, _) => self.open_walking(path, flags),
+        }
+        .map_err(|errno| Error::from_errno(operation, subject(path), errno))
+    }
+
+    /// Opens the directory that holds the last component.
+    pub(super) fn parent<'p>(
+        &self,
+        operation: &'static str,
+        path: Checked<'p>,
+    ) -> Result<(Handle<'_>, &'p [u8])> {
+        self.require_resolver(operation, path)?;
+        let (parent, leaf) = path.split();
+        let handle = match parent {
+            None => Handle::Root(self.as_fd()),
+            Some(parent) => Handle::Opened(
+                self.open(operation, parent, DIRECTORY).map_err(|error| error.about(subject(path)))?,
+            ),
+        };
+        Ok((handle, leaf))
+    }
+
+    /// Opens one entry of `dir`. Never follows a link; never enters a mount that `mounts` refuses.
+    pub(super) fn open_child(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        flags: OFlags,
+        mounts: Mounts,
+    ) -> rustix::io::Result<OwnedFd> {
+        match self.resolver() {
+            Resolver::Openat2 => {
+                open_beneath(dir, name, flags, ResolveFlags::NO_SYMLINKS | confinement(mounts))
+            }
+            Resolver::Walk => step(dir, name, flags, self.boundary(mounts)),
+        }
+    }
+
+    fn open_walking(&self, path: Checked<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let boundary = self.boundary(self.policy.mounts());
+        let (parent, leaf) = path.split();
+        let mut above: Option<OwnedFd> = None;
+        for name in parent.iter().flat_map(|parent| parent.components()) {
+            let dir = above.as_ref().map_or(self.as_fd(), AsFd::as_fd);
+            above = Some(step(dir, name, DIRECTORY, boundary)?);
+        }
+        step(above.as_ref().map_or(self.as_fd(), AsFd::as_fd), leaf, flags, boundary)
+    }
+
+    fn open_following(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
+        let open = |flags, resolve| open_beneath(self.as_fd(), path.bytes(), flags, resolve);
+        let start = Instant::now();
+        let mut tries = 0;
+        let errno = loop {
+            match open(flags, confinement(self.policy.mounts())) {
+                Ok(fd) => return Ok(fd),
+                Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
+                Err(errno) => break errno,
+            }
+        };
+        let error = Error::from_errno(operation, subject(path), errno);
+        // EXDEV is both "left the root" and "met a mount": ask once more, for the error only.
+        match errno {
+            Errno::XDEV if matches!(open(OFlags::PATH, confinement(Mounts::Cross)), Err(Errno::XDEV)) => {
+                Err(error.with_kind(ErrorKind::Escape))
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// The mount that must not be left, if any.
+    fn boundary(&self, mounts: Mounts) -> Option<MountId> {
+        match mounts {
+            Mounts::Refuse => Some(self.mount),
+            Mounts::Cross => None,
+        }
+    }
+
+    fn require_resolver(&self, operation: &'static str, path: Checked<'_>) -> Result<()> {
+        let missing = match self.resolver() {
+            Resolver::Openat2 => self.found == Resolver::Walk,
+            Resolver::Walk => self.policy.links() == Links::FollowBeneath,
+        };
+        if missing {
+            return Err(Error::new(operation, subject(path), ErrorKind::Unsupported)
+                .with_detail("needs openat2, which is missing or blocked here"));
+        }
+        Ok(())
+    }
+}
+
+/// `NO_MAGICLINKS` is implied by `NO_SYMLINKS` and matters when links are followed.
+fn confinement(mounts: Mounts) -> ResolveFlags {
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match mounts {
+        Mounts::Refuse => beneath | ResolveFlags::NO_XDEV,
+        Mounts::Cross => beneath,
+    }
+}
+
+/// The one call that may see a path of several components.
+fn open_beneath(
+    dir: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    retry_on_intr(|| openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve))
+}
+
+/// Opens one component without following it, and refuses to leave `boundary`.
+fn step(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    flags: OFlags,
+    boundary: Option<MountId>,
+) -> rustix::io::Result<OwnedFd> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = match retry_on_intr(|| openat(dir, name, flags, Mode::empty())) {
+        Ok(fd) => fd,
+        // O_DIRECTORY turns a link into ENOTDIR, as it does a plain file: ask once, for the error only.
+        Err(Errno::NOTDIR) => {
+            let is_link = describe_at(dir, name).is_ok_and(|entry| entry.is_symlink());
+            return Err(if is_link { Errno::LOOP } else { Errno::NOTDIR });
+        }
+        Err(errno) => return Err(errno),
+    };
+    // O_PATH with O_NOFOLLOW opens the link itself.
+    let may_be_link = flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY);
+    if boundary.is_some() || may_be_link {
+        let entry = describe(fd.as_fd())?;
+        if entry.is_symlink() {
+            return Err(Errno::LOOP);
+        }
+        if boundary.is_some_and(|boundary| !boundary.is(entry.mount())) {
+            return Err(Errno::XDEV);
+        }
+    }
+    Ok(fd)
+}
+
+pub(super) fn subject(path: Checked<'_>) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
+}
+
+/// The process's own name for one of its descriptors. It leads to the inode, not through any directory.
+pub(super) fn own_path(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// The directory of the process's own descriptors, and the name of `fd` in it. Checked, since anything may be mounted
+/// at `/proc`.
+pub(super) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, DecInt)> {
+    let descriptors = openat(CWD, c"/proc/self/fd", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    if fstatfs(&descriptors)?.f_type != PROC_SUPER_MAGIC {
+        return Err(Errno::NOENT);
+    }
+    Ok((descriptors, DecInt::from_fd(fd)))
+}

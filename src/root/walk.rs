@@ -1,0 +1,285 @@
+//! Looking at what is there: one directory, or a bounded tree.
+//!
+//! Problem: a guest exchanges a directory for a link between its listing and the descent, nests without end, fills a
+//! directory without end, and uses names that are not text.
+//!
+//! Defence: every level is opened from the handle of the one above, without following links, and each entry is
+//! described from its directory's handle. Depth and count are limited, and what is cut off is said.
+//!
+//! Left: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::Root;
+use super::metadata::Metadata;
+use super::path::{Checked, Meant};
+use super::resolve::describe_at;
+use super::scan::Scanner;
+use crate::error::{Error, ErrorKind, Result};
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+impl Root {
+    /// Lists the entries of a directory, in the order the file system gives them.
+    ///
+    /// Links, FIFOs and everything else are shown as what they are. The listing is streamed, so a directory with
+    /// millions of entries costs no memory; bound the time with [`Iterator::take`].
+    ///
+    /// # Errors
+    /// [`NotDirectory`](ErrorKind::NotDirectory), [`Symlink`](ErrorKind::Symlink), [`NotFound`](ErrorKind::NotFound)
+    /// and the kinds of every resolution. An entry that cannot be described is an error of its own, and the rest
+    /// follows.
+    ///
+    /// # Races
+    /// Entries that vanish before they are described are left out.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// root.write_exclusive("a.txt", "hello")?;
+    /// for entry in root.list(".")? {
+    ///     let entry = entry?;
+    ///     println!("{:?}: {} bytes", entry.file_name(), entry.metadata().len());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn list(&self, path: impl AsRef<Path>) -> Result<List> {
+        let path = Checked::new("list", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let dir = self.open("list", path, DIRECTORY)?;
+        Ok(List { level: Level::new(dir), scanner: Scanner::new() })
+    }
+
+    /// Walks a directory and everything beneath it, parents before what they hold.
+    ///
+    /// Links are shown and never entered, whatever the policy. Mounts are entered only under
+    /// [`Mounts::Cross`](super::Mounts::Cross). The walk holds one descriptor per level, so the limit on depth is also
+    /// one on descriptors.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list). During the walk: [`TooMany`](ErrorKind::TooMany) for a directory that is too deep, which
+    /// is then not entered, and for the count of entries, which ends the walk;
+    /// [`CrossDevice`](ErrorKind::CrossDevice) for a mount; and any other kind for what could not be entered.
+    ///
+    /// # Races
+    /// Each entry was, at some moment, in the directory it is told in; the directory may have moved since.
+    pub fn walk(&self, path: impl AsRef<Path>, limits: Limits) -> Result<Walk> {
+        let path = Checked::new("walk", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let dir = self.open("walk", path, DIRECTORY)?;
+        Ok(Walk {
+            root: self.try_clone()?,
+            scanner: Scanner::new(),
+            levels: vec![Level::new(dir)],
+            prefix: PathBuf::new(),
+            enter: None,
+            seen: 0,
+            truncated: false,
+            limits,
+        })
+    }
+}
+
+/// Bounds on a [`Walk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    entries: u64,
+    depth: u32,
+}
+
+impl Default for Limits {
+    /// A million entries, 64 levels.
+    fn default() -> Self {
+        Self { entries: 1_000_000, depth: 64 }
+    }
+}
+
+impl Limits {
+    /// Ends the walk after `entries` entries.
+    #[must_use]
+    pub fn with_entries(mut self, entries: u64) -> Self {
+        self.entries = entries;
+        self
+    }
+
+    /// Shows `depth` levels; 1 is the directory's own entries.
+    #[must_use]
+    pub fn with_depth(mut self, depth: u32) -> Self {
+        self.depth = depth;
+        self
+    }
+}
+
+/// One entry of a [`List`] or [`Walk`].
+#[derive(Clone, Debug)]
+pub struct Entry {
+    path: PathBuf,
+    metadata: Metadata,
+}
+
+impl Entry {
+    /// The path relative to the directory that was listed or walked; any bytes but NUL.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last component.
+    #[must_use]
+    pub fn file_name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// What the kernel said of the entry itself, links included.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Takes the path.
+    #[must_use]
+    pub fn into_path(self) -> PathBuf {
+        self.path
+    }
+}
+
+/// One open directory, and the names read from it but not told yet.
+#[derive(Debug)]
+struct Level {
+    dir: OwnedFd,
+    names: std::vec::IntoIter<OsString>,
+    ended: bool,
+}
+
+impl Level {
+    fn new(dir: OwnedFd) -> Self {
+        Self { dir, names: Vec::new().into_iter(), ended: false }
+    }
+
+    fn next(&mut self, scanner: &mut Scanner) -> Option<Result<(OsString, Metadata), (OsString, Errno)>> {
+        loop {
+            if let Some(name) = self.names.next() {
+                match describe_at(self.dir.as_fd(), name.as_bytes()) {
+                    Ok(metadata) => return Some(Ok((name, metadata))),
+                    Err(Errno::NOENT) => continue,
+                    Err(errno) => return Some(Err((name, errno))),
+                }
+            }
+            if self.ended {
+                return None;
+            }
+            let mut names = Vec::new();
+            match scanner
+                .next_batch(self.dir.as_fd(), |name, _| names.push(OsString::from_vec(name.to_vec())))
+            {
+                Ok(more) => self.ended = !more,
+                Err(errno) => {
+                    self.ended = true;
+                    return Some(Err((OsString::from("."), errno)));
+                }
+            }
+            self.names = names.into_iter();
+        }
+    }
+}
+
+/// The entries of one directory; see [`Root::list`].
+#[derive(Debug)]
+pub struct List {
+    level: Level,
+    scanner: Scanner,
+}
+
+impl Iterator for List {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(match self.level.next(&mut self.scanner)? {
+            Ok((name, metadata)) => Ok(Entry { path: name.into(), metadata }),
+            Err((name, errno)) => Err(Error::from_errno("list", name, errno)),
+        })
+    }
+}
+
+/// The entries of a tree; see [`Root::walk`].
+#[derive(Debug)]
+pub struct Walk {
+    root: Root,
+    scanner: Scanner,
+    levels: Vec<Level>,
+    /// Path of the last level.
+    prefix: PathBuf,
+    /// A directory that was told and is to be entered next.
+    enter: Option<OsString>,
+    seen: u64,
+    truncated: bool,
+    limits: Limits,
+}
+
+impl Walk {
+    /// Whether a limit has cut something off so far.
+    #[must_use]
+    pub fn truncated(&self) -> bool {
+        self.truncated
+    }
+
+    fn enter(&mut self, name: OsString) -> Result<()> {
+        let path = self.prefix.join(&name);
+        let Some(level) = self.levels.last() else { return Ok(()) };
+        if self.levels.len() as u64 >= u64::from(self.limits.depth) {
+            self.truncated = true;
+            return Err(Error::new("walk", path, ErrorKind::TooMany).with_detail("is deeper than the limit"));
+        }
+        let mounts = self.root.policy().mounts();
+        match self.root.open_child(level.dir.as_fd(), name.as_bytes(), DIRECTORY, mounts) {
+            Ok(dir) => {
+                self.levels.push(Level::new(dir));
+                self.prefix = path;
+                Ok(())
+            }
+            // It is gone, with all it held.
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::from_errno("walk", path, errno)),
+        }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(Err(error)) = self.enter.take().map(|name| self.enter(name)) {
+            return Some(Err(error));
+        }
+        loop {
+            match self.levels.last_mut()?.next(&mut self.scanner) {
+                None => {
+                    self.levels.pop();
+                    self.prefix.pop();
+                }
+                Some(_) if self.seen >= self.limits.entries => {
+                    self.levels.clear();
+                    self.truncated = true;
+                    let error = Error::new("walk", &self.prefix, ErrorKind::TooMany);
+                    return Some(Err(error.with_detail("more entries than the limit")));
+                }
+                Some(Ok((name, metadata))) => {
+                    self.seen += 1;
+                    let path = self.prefix.join(&name);
+                    if metadata.is_dir() {
+                        self.enter = Some(name);
+                    }
+                    return Some(Ok(Entry { path, metadata }));
+                }
+                Some(Err((name, errno))) => {
+                    self.seen += 1;
+                    return Some(Err(Error::from_errno("walk", self.prefix.join(name), errno)));
+                }
+            }
+        }
+    }
+}
