@@ -1,5 +1,6 @@
 //! Stores for the tests, each started once, on a loopback port, and gone with the test process.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -8,7 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use beneath::artifacts::Source;
+use beneath::artifacts::{Artifacts, Places, Prefix, Source};
+use beneath::{Root, SessionId, ambient_authority};
+use futures_util::TryStreamExt as _;
+use object_store::ObjectStoreExt as _;
 use object_store::aws::AmazonS3Builder;
 
 pub(crate) const KEY_ID: &str = "beneath-key";
@@ -145,7 +149,7 @@ impl Server {
         self.http("PUT", &target, body).is_ok_and(|answer| answer.contains(" 200 "))
     }
 
-    fn http(&self, method: &str, target: &str, body: &[u8]) -> std::io::Result<String> {
+    pub(crate) fn http(&self, method: &str, target: &str, body: &[u8]) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let head = format!(
@@ -204,4 +208,111 @@ fn spawn(command: &str, home: &std::path::Path) {
     );
     let child = Command::new("sh").arg("-c").arg(script).stdin(Stdio::piped()).spawn().unwrap();
     std::mem::forget(child);
+}
+
+/// The directories of one session, and a canary beside them that no test may touch.
+#[derive(Debug)]
+pub(crate) struct Home {
+    dir: tempfile::TempDir,
+    canary: (u64, std::time::SystemTime),
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["workspace", "staging", "state", "outside"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("outside/canary"), "canary").unwrap();
+        let canary = Self::canary(dir.path());
+        Self { dir, canary }
+    }
+
+    fn canary(path: &std::path::Path) -> (u64, std::time::SystemTime) {
+        let metadata = std::fs::metadata(path.join("outside/canary")).unwrap();
+        (std::os::unix::fs::MetadataExt::ino(&metadata), metadata.modified().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn workspace(&self, name: &str) -> PathBuf {
+        self.dir.path().join("workspace").join(name)
+    }
+
+    pub(crate) fn artifacts(&self, source: &Source) -> Artifacts {
+        artifacts_at(self.dir.path(), source)
+    }
+
+    /// Every file of the workspace with its content.
+    pub(crate) fn tree(&self) -> BTreeMap<String, Vec<u8>> {
+        tree_at(&self.path("workspace"))
+    }
+
+    /// Nothing in staging, nothing outside.
+    pub(crate) fn assert_clean(&self) {
+        let staged: Vec<_> = std::fs::read_dir(self.path("staging")).unwrap().collect();
+        assert!(staged.is_empty(), "left in staging: {staged:?}");
+        self.assert_contained();
+    }
+
+    pub(crate) fn assert_contained(&self) {
+        let outside: Vec<_> = std::fs::read_dir(self.path("outside")).unwrap().collect();
+        assert_eq!(outside.len(), 1, "{outside:?}");
+        assert_eq!(std::fs::read(self.path("outside/canary")).unwrap(), b"canary");
+        assert_eq!(Self::canary(self.dir.path()), self.canary);
+    }
+}
+
+pub(crate) fn prefix() -> Prefix {
+    Prefix::session(&SessionId::new("s1"))
+}
+
+pub(crate) fn artifacts_at(home: &std::path::Path, source: &Source) -> Artifacts {
+    let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
+    let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
+    Artifacts::new(source.clone(), prefix(), places).unwrap()
+}
+
+pub(crate) fn tree_at(top: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
+    let mut tree = BTreeMap::new();
+    let mut todo = vec![top.to_path_buf()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = path.symlink_metadata().unwrap().file_type();
+            if kind.is_dir() {
+                todo.push(path);
+            } else if kind.is_file() {
+                let name = path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
+                tree.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    tree
+}
+
+/// Every object under the prefix with its content.
+pub(crate) async fn objects(source: &Source) -> BTreeMap<String, Vec<u8>> {
+    let listed: Vec<_> = source.list(&prefix()).try_collect().await.unwrap();
+    let mut objects = BTreeMap::new();
+    for object in listed {
+        let key = String::from_utf8(object.key).unwrap();
+        let path = object_store::path::Path::parse(&key).unwrap();
+        let body = source.store().get(&path).await.unwrap().bytes().await.unwrap();
+        objects.insert(key.strip_prefix(prefix().as_str()).unwrap().to_owned(), body.to_vec());
+    }
+    objects
+}
+
+pub(crate) async fn seed(source: &Source, files: &[(&str, &[u8])]) {
+    for (path, content) in files {
+        put_object(source, path, content).await;
+    }
+}
+
+pub(crate) async fn put_object(source: &Source, path: &str, content: &[u8]) {
+    let key = object_store::path::Path::parse(format!("{}{path}", prefix())).unwrap();
+    source.store().put(&key, content.to_vec().into()).await.unwrap();
 }

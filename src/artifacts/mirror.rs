@@ -1,0 +1,405 @@
+//! Bringing what has changed in the workspace to the store.
+//!
+//! The problem: a host that uploads by path uploads what a guest puts at the path in the meantime. Two hosts that
+//! mirror one session overwrite each other. A host that dies forgets what it has uploaded.
+//!
+//! The defence: every file is opened beneath the workspace and read from that handle. The version of each object is
+//! remembered, and a put asks for it. Before each put its hash is noted, so that after a crash the host knows its own
+//! work from another's.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::Artifacts;
+use super::progress::Event;
+use super::record::{Digest, Record, hex, unhex};
+use super::snapshot::{Diff, Hashing, Snapshot};
+use super::state::{blocking, forget, lock};
+use super::upload::{Known, Uploaded, Uploader, may_pass};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+use crate::root::Root;
+
+const BASE: &str = "mirror.base";
+const INTENTS: &str = "mirror.log";
+const HEADER: &str = "beneath-mirror 1";
+
+/// What a mirror does about objects whose file is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletions {
+    /// Leaves them.
+    Keep,
+    /// Removes those that this session restored or mirrored and that nobody has changed since.
+    Propagate,
+}
+
+/// What a mirror does about objects that another host has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwrites {
+    /// Leaves them, and reports a conflict.
+    Refuse,
+    /// Overwrites them.
+    Allow,
+}
+
+/// What became of one file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Mirrored {
+    /// The store holds it now.
+    Uploaded {
+        /// Which.
+        path: SafePath,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The store held the same content already.
+    Unchanged {
+        /// Which.
+        path: SafePath,
+    },
+    /// The object is gone, as the file is.
+    Deleted {
+        /// Which.
+        path: SafePath,
+    },
+    /// The store holds what another host has put there; the file was not uploaded.
+    Conflict {
+        /// Which.
+        path: SafePath,
+    },
+    /// It is nothing that is ever uploaded.
+    Refused {
+        /// Which, as it is named on disk.
+        path: PathBuf,
+        /// Why.
+        error: Error,
+    },
+    /// It did not work this time.
+    Failed {
+        /// Which.
+        path: SafePath,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What a mirror did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct MirrorReport {
+    /// One outcome per file that was looked at; files known to be unchanged are not.
+    pub outcomes: Vec<Mirrored>,
+}
+
+impl MirrorReport {
+    /// How many files were uploaded.
+    #[must_use]
+    pub fn uploaded(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Mirrored::Uploaded { .. })).count()
+    }
+
+    /// How many objects were deleted.
+    #[must_use]
+    pub fn deleted(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Mirrored::Deleted { .. })).count()
+    }
+
+    /// The paths that another host has changed.
+    pub fn conflicts(&self) -> impl Iterator<Item = &SafePath> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Conflict { path } => Some(path),
+            _ => None,
+        })
+    }
+
+    /// Whether nothing failed and nothing is in conflict.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self
+            .outcomes
+            .iter()
+            .any(|outcome| matches!(outcome, Mirrored::Failed { .. } | Mirrored::Conflict { .. }))
+    }
+}
+
+impl Artifacts {
+    /// Brings the store up to date with the workspace.
+    ///
+    /// What has changed is found by comparing with what this session last restored or mirrored. After a crash the next
+    /// call goes on; what was uploaded before counts as this host's own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if another call is at work, and whatever keeps the host from its own directories or from
+    /// listing the workspace. A single file never makes the call fail.
+    ///
+    /// # Races
+    /// As [`mirror_diff`](Self::mirror_diff).
+    pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
+        let guard = lock(&self.places.state, "artifacts.lock").await?;
+        let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
+        let (snapshot, base) = blocking("mirror", move || {
+            let snapshot = Snapshot::take(&places.workspace, &reserved, Hashing::Never)?;
+            Ok((snapshot, Base::read(&places.state)?))
+        })
+        .await?;
+        let is_known = |path: &SafePath| {
+            let (seen, record) = (snapshot.find(path), base.get(path));
+            seen.zip(record).is_some_and(|(seen, record)| record.stamp == Some(seen.stamp))
+        };
+        let changed: Vec<SafePath> = snapshot.paths().filter(|path| !is_known(path)).cloned().collect();
+        let deleted: Vec<SafePath> = match deletions {
+            Deletions::Keep => Vec::new(),
+            Deletions::Propagate => base
+                .paths()
+                .filter(|path| snapshot.find(path).is_none() && !snapshot.may_hold(path))
+                .cloned()
+                .collect(),
+        };
+        let mut report = MirrorReport::default();
+        for (path, error) in snapshot.into_refused() {
+            self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error: &error });
+            report.outcomes.push(Mirrored::Refused { path, error });
+        }
+        self.transfer(base, changed, deleted, overwrites, &mut report).await?;
+        drop(guard);
+        Ok(report)
+    }
+
+    /// Brings what `diff` names to the store, and nothing else.
+    ///
+    /// # Errors
+    /// As [`mirror`](Self::mirror).
+    ///
+    /// # Races
+    /// A path is opened beneath the workspace when its turn comes: what is uploaded is a regular file that was at
+    /// the path then. What has become a link, a second name or a special file is refused.
+    pub async fn mirror_diff(
+        &self,
+        diff: &Diff,
+        deletions: Deletions,
+        overwrites: Overwrites,
+    ) -> Result<MirrorReport> {
+        let guard = lock(&self.places.state, "artifacts.lock").await?;
+        let places = Arc::clone(&self.places);
+        let base = blocking("mirror", move || Base::read(&places.state)).await?;
+        let changed = diff.new.iter().chain(&diff.modified).cloned().collect();
+        let deleted = match deletions {
+            Deletions::Keep => Vec::new(),
+            Deletions::Propagate => diff.deleted.clone(),
+        };
+        let mut report = MirrorReport::default();
+        self.transfer(base, changed, deleted, overwrites, &mut report).await?;
+        drop(guard);
+        Ok(report)
+    }
+
+    async fn transfer(
+        &self,
+        mut base: Base,
+        changed: Vec<SafePath>,
+        deleted: Vec<SafePath>,
+        overwrites: Overwrites,
+        report: &mut MirrorReport,
+    ) -> Result<()> {
+        let objects = (changed.len() + deleted.len()) as u64;
+        self.progress.tell(&Event::Planned { objects, bytes: 0 });
+        let places = Arc::clone(&self.places);
+        let intents = blocking("open", move || Intents::open(&places.state)).await?;
+        let uploader = Uploader::new(
+            self.source.clone(),
+            self.prefix.clone(),
+            self.limits,
+            self.retry,
+            self.progress.clone(),
+            Arc::clone(&self.places),
+        );
+        let always = overwrites == Overwrites::Allow;
+        {
+            let (uploader, intents, base) = (&uploader, &intents, &base);
+            let uploads = stream::iter(changed).map(|path| async move {
+                let known = Known { base: base.get(&path), ours: intents.of(&path), always };
+                let result = uploader.upload(&path, known, |path, digest| intents.note(path, digest)).await;
+                (path, result)
+            });
+            let mut uploads = std::pin::pin!(uploads.buffer_unordered(self.concurrency));
+            let mut done = Vec::new();
+            while let Some(item) = uploads.next().await {
+                done.push(item);
+            }
+            done
+        }
+        .into_iter()
+        .for_each(|(path, result)| {
+            report.outcomes.push(match result {
+                Ok(Uploaded::Put(record)) => {
+                    let bytes = record.size;
+                    base.insert(record);
+                    Mirrored::Uploaded { path, bytes }
+                }
+                Ok(Uploaded::Same(record)) => {
+                    base.insert(record);
+                    Mirrored::Unchanged { path }
+                }
+                Ok(Uploaded::Conflict) => Mirrored::Conflict { path },
+                Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
+                Err(error) => {
+                    self.progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    Mirrored::Refused { path: path.as_utf8_path().into(), error }
+                }
+            });
+        });
+        for path in deleted {
+            let outcome = self.delete(&uploader, &base, path, always).await;
+            if let Mirrored::Deleted { path } = &outcome {
+                base.remove(path);
+            }
+            report.outcomes.push(outcome);
+        }
+        let places = Arc::clone(&self.places);
+        blocking("write", move || {
+            base.write(&places.state)?;
+            forget(&places.state, INTENTS)
+        })
+        .await
+    }
+
+    /// Removes an object whose file is still gone.
+    async fn delete(&self, uploader: &Uploader, base: &Base, path: SafePath, always: bool) -> Mirrored {
+        let (places, wanted) = (Arc::clone(&self.places), path.clone());
+        let still_gone = blocking("stat", move || match places.workspace.metadata(&wanted) {
+            Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotDirectory => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::new("delete", &wanted, ErrorKind::Busy).with_detail("file is back")),
+        });
+        if let Err(error) = still_gone.await {
+            return Mirrored::Failed { path, error };
+        }
+        let etag = base.get(&path).and_then(|record| record.etag.as_deref());
+        let result = async {
+            let key = self.prefix.key(&path)?;
+            if !always {
+                let found = self.source.head(&key).await?;
+                match (found, etag, base.get(&path)) {
+                    (None, ..) => return Ok(true),
+                    (Some(_), _, None) => return Ok(false),
+                    (Some(object), Some(_), _) if object.etag.as_deref() != etag => return Ok(false),
+                    _ => {}
+                }
+            }
+            uploader.source.delete(&key).await?;
+            Ok(true)
+        };
+        match result.await {
+            Ok(true) => Mirrored::Deleted { path },
+            Ok(false) => Mirrored::Conflict { path },
+            Err(error) => Mirrored::Failed { path, error },
+        }
+    }
+}
+
+/// What the store and the workspace had in common when this host last knew.
+#[derive(Debug, Default)]
+pub(crate) struct Base(BTreeMap<SafePath, Record>);
+
+impl Base {
+    /// Reads what was written last; what cannot be understood is as good as unknown.
+    pub(crate) fn read(state: &Root) -> Result<Self> {
+        let file = match state.open_contained(BASE) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error),
+        };
+        let mut lines = BufReader::new(file).lines().map_while(std::result::Result::ok);
+        if lines.next().as_deref() != Some(HEADER) {
+            return Ok(Self::default());
+        }
+        let records = lines.map_while(|line| Record::parse(&line));
+        Ok(Self(records.map(|record| (record.path.clone(), record)).collect()))
+    }
+
+    pub(crate) fn write(&self, state: &Root) -> Result<()> {
+        let failed = |error: std::io::Error| Error::new("write", BASE, ErrorKind::Io).with_source(error);
+        let mut file = state.new_file(BASE)?;
+        let mut text = format!("{HEADER}\n");
+        for record in self.0.values() {
+            record.write_line(&mut text);
+            if text.len() > 1 << 16 {
+                file.write_all(text.as_bytes()).map_err(failed)?;
+                text.clear();
+            }
+        }
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        file.commit_replace()
+    }
+
+    pub(crate) fn get(&self, path: &SafePath) -> Option<&Record> {
+        self.0.get(path)
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &SafePath> {
+        self.0.keys()
+    }
+
+    pub(crate) fn insert(&mut self, record: Record) {
+        self.0.insert(record.path.clone(), record);
+    }
+
+    fn remove(&mut self, path: &SafePath) {
+        self.0.remove(path);
+    }
+
+    /// Notes the version that the local file prevailed over, so that a mirror may replace it.
+    pub(crate) fn adopt(&mut self, path: &SafePath, etag: Option<Box<str>>) {
+        let record = Record { path: path.clone(), size: 0, etag, digest: [0; 32], stamp: None };
+        self.0.entry(path.clone()).or_insert(record);
+    }
+}
+
+/// The hashes of what this host was about to put when it was last heard of.
+#[derive(Debug)]
+pub(crate) struct Intents {
+    earlier: HashMap<SafePath, Vec<Digest>>,
+    file: Mutex<std::fs::File>,
+}
+
+impl Intents {
+    pub(crate) fn open(state: &Root) -> Result<Self> {
+        let mut earlier: HashMap<SafePath, Vec<Digest>> = HashMap::new();
+        match state.open_contained(INTENTS) {
+            Ok(file) => {
+                for line in BufReader::new(file).lines().map_while(std::result::Result::ok) {
+                    let Some((digest, path)) = line.split_once('\t') else { continue };
+                    if let (Some(digest), Ok(path)) = (unhex(digest), SafePath::new(path)) {
+                        earlier.entry(path).or_default().push(digest);
+                    }
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let mut options = cap_std::fs::OpenOptions::new();
+        options.append(true).create(true);
+        let file = cap_std::fs::Dir::from(state.try_clone()?)
+            .open_with(INTENTS, &options)
+            .map_err(|error| Error::new("open", INTENTS, ErrorKind::Io).with_source(error))?;
+        Ok(Self { earlier, file: Mutex::new(file.into_std()) })
+    }
+
+    fn of(&self, path: &SafePath) -> &[Digest] {
+        self.earlier.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn note(&self, path: &SafePath, digest: &Digest) -> Result<()> {
+        let line = format!("{}\t{}\n", hex(digest), path.as_str());
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(line.as_bytes())
+            .map_err(|error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error))
+    }
+}
