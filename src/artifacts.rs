@@ -8,6 +8,7 @@
 //! | find out what a command has changed | [`Snapshot::take`], [`Snapshot::diff`] |
 //! | bring what has changed to the store | [`Artifacts::mirror`], [`Artifacts::mirror_diff`] |
 //! | hand out a link to an object | [`Artifacts::signed_url`] |
+//! | install code or documents of a set version | [`Bundles`] |
 //!
 //! # Threats
 //! The guest chooses file names and contents, and so, through a mirror, keys and objects. Others who can write to the
@@ -57,6 +58,7 @@
 //! # }
 //! ```
 
+mod bundle;
 mod fetch;
 mod journal;
 mod key;
@@ -80,6 +82,7 @@ mod upload;
 
 use std::sync::Arc;
 
+pub use bundle::{Bundle, Bundles, Installed, Manifest};
 pub use key::Prefix;
 pub use limits::{ObjectLimits, Retry};
 pub use live::Put;

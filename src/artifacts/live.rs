@@ -114,7 +114,7 @@ impl Artifacts {
     /// A URL that lets whoever has it read the object at `path` until `valid` has passed.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the store does not sign; see [`Source::with_signer`](super::Source::with_signer).
+    /// [`ErrorKind::Unsupported`] if the source has no signer.
     pub async fn signed_url(&self, path: &SafePath, valid: Duration) -> Result<String> {
         self.source.sign(&self.prefix.key(path)?, valid).await
     }

@@ -140,7 +140,7 @@ impl Artifacts {
     /// # Races
     /// As [`mirror_diff`](Self::mirror_diff).
     pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
-        let guard = lock(&self.places.state, "artifacts.lock").await?;
+        let guard = lock(&self.places.state).await?;
         let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
         let (snapshot, base) = blocking("mirror", move || {
             let snapshot = Snapshot::take(&places.workspace, &reserved, Hashing::Never)?;
@@ -184,7 +184,7 @@ impl Artifacts {
         deletions: Deletions,
         overwrites: Overwrites,
     ) -> Result<MirrorReport> {
-        let guard = lock(&self.places.state, "artifacts.lock").await?;
+        let guard = lock(&self.places.state).await?;
         let places = Arc::clone(&self.places);
         let base = blocking("mirror", move || Base::read(&places.state)).await?;
         let changed = diff.new.iter().chain(&diff.modified).cloned().collect();

@@ -162,7 +162,7 @@ impl Artifacts {
     /// in its way, which is reported, and it can change each as soon as it is there.
     pub async fn restore(&self, policy: OnLocal) -> Result<RestoreReport> {
         let places = &self.places;
-        let lock = lock(&places.state, "artifacts.lock").await?;
+        let lock = lock(&places.state).await?;
         let phase = {
             let places = Arc::clone(places);
             blocking("read", move || journal::read(&places.state)).await?

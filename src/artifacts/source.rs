@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::path::Path as StorePath;
-use object_store::signer::Signer;
 use object_store::{
     GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
     UpdateVersion,
@@ -16,6 +15,8 @@ use super::key::Prefix;
 #[cfg(feature = "aws")]
 use super::s3::S3;
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+use object_store::signer::Signer;
 
 /// An object store, as restore and mirror see it.
 ///
@@ -30,6 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug)]
 pub struct Source {
     store: Arc<dyn ObjectStore>,
+    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     signer: Option<Arc<dyn Signer>>,
     #[cfg(feature = "aws")]
     raw: Option<Arc<S3>>,
@@ -75,6 +77,7 @@ impl Source {
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
         Self {
             store,
+            #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
             signer: None,
             #[cfg(feature = "aws")]
             raw: None,
@@ -104,6 +107,7 @@ impl Source {
     }
 
     /// Signs URLs with `signer`, which should be the store itself.
+    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     #[must_use]
     pub fn with_signer(mut self, signer: Arc<dyn Signer>) -> Self {
         self.signer = Some(signer);
@@ -219,21 +223,15 @@ impl Source {
 
     /// A URL that lets anybody read the object `key` until `valid` has passed.
     pub(crate) async fn sign(&self, key: &str, valid: Duration) -> Result<String> {
-        let Some(signer) = &self.signer else {
-            return Err(
-                Error::new("sign", key, ErrorKind::Unsupported).with_detail("the store does not sign URLs")
-            );
-        };
-        match signer.signed_url(get_method(), &location(key)?, valid).await {
-            Ok(url) => Ok(url.into()),
-            Err(error) => Err(store_error("sign", key, error)),
+        #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+        if let Some(signer) = &self.signer {
+            // The default method is GET.
+            let signed = signer.signed_url(Default::default(), &location(key)?, valid).await;
+            return signed.map(String::from).map_err(|error| store_error("sign", key, error));
         }
+        let _ = valid;
+        Err(Error::new("sign", key, ErrorKind::Unsupported).with_detail("the store does not sign URLs"))
     }
-}
-
-/// `GET`, by the type that object_store takes and does not export.
-fn get_method<M: Default>() -> M {
-    M::default()
 }
 
 /// `key` as the store's own path type, only if that type keeps it byte for byte.

@@ -47,13 +47,18 @@ pub(crate) struct Lock {
     _file: ContainedFile,
 }
 
+/// Takes the lock on restoring and mirroring.
+pub(crate) async fn lock(state: &Root) -> Result<Arc<Lock>> {
+    lock_named(state, "artifacts.lock".into()).await
+}
+
 /// Takes the lock `name` in `state`, waiting a while for it.
-pub(crate) async fn lock(state: &Root, name: &'static str) -> Result<Arc<Lock>> {
-    match state.write_exclusive(name, b"") {
+pub(crate) async fn lock_named(state: &Root, name: String) -> Result<Arc<Lock>> {
+    match state.write_exclusive(&name, b"") {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let file = state.open_contained(name)?;
+    let file = state.open_contained(&name)?;
     let start = Instant::now();
     loop {
         match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
@@ -61,7 +66,7 @@ pub(crate) async fn lock(state: &Root, name: &'static str) -> Result<Arc<Lock>> 
             Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < LOCK_WAIT => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            Err(errno) => return Err(Error::from_errno("lock", name, errno)),
+            Err(errno) => return Err(Error::from_errno("lock", &name, errno)),
         }
     }
 }
