@@ -142,9 +142,9 @@ impl Artifacts {
     pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
         let guard = lock(&self.places.state).await?;
         let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
-        let (snapshot, base) = blocking("mirror", move || {
+        let (snapshot, base, intents) = blocking("mirror", move || {
             let snapshot = Snapshot::take(&places.workspace, &reserved, Hashing::Never)?;
-            Ok((snapshot, Base::read(&places.state)?))
+            Ok((snapshot, Base::read(&places.state)?, Intents::open(&places.state)?))
         })
         .await?;
         let is_known = |path: &SafePath| {
@@ -154,18 +154,22 @@ impl Artifacts {
         let changed: Vec<SafePath> = snapshot.paths().filter(|path| !is_known(path)).cloned().collect();
         let deleted: Vec<SafePath> = match deletions {
             Deletions::Keep => Vec::new(),
-            Deletions::Propagate => base
-                .paths()
-                .filter(|path| snapshot.find(path).is_none() && !snapshot.may_hold(path))
-                .cloned()
-                .collect(),
+            Deletions::Propagate => {
+                // What was put just before a crash is in no base yet.
+                let put = intents.paths().filter(|path| base.get(path).is_none());
+                base.paths()
+                    .chain(put)
+                    .filter(|path| snapshot.find(path).is_none() && !snapshot.may_hold(path))
+                    .cloned()
+                    .collect()
+            }
         };
         let mut report = MirrorReport::default();
         for (path, error) in snapshot.into_refused() {
             self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error: &error });
             report.outcomes.push(Mirrored::Refused { path, error });
         }
-        self.transfer(base, changed, deleted, overwrites, &mut report).await?;
+        self.transfer(base, intents, changed, deleted, overwrites, &mut report).await?;
         drop(guard);
         Ok(report)
     }
@@ -186,14 +190,16 @@ impl Artifacts {
     ) -> Result<MirrorReport> {
         let guard = lock(&self.places.state).await?;
         let places = Arc::clone(&self.places);
-        let base = blocking("mirror", move || Base::read(&places.state)).await?;
+        let (base, intents) =
+            blocking("mirror", move || Ok((Base::read(&places.state)?, Intents::open(&places.state)?)))
+                .await?;
         let changed = diff.new.iter().chain(&diff.modified).cloned().collect();
         let deleted = match deletions {
             Deletions::Keep => Vec::new(),
             Deletions::Propagate => diff.deleted.clone(),
         };
         let mut report = MirrorReport::default();
-        self.transfer(base, changed, deleted, overwrites, &mut report).await?;
+        self.transfer(base, intents, changed, deleted, overwrites, &mut report).await?;
         drop(guard);
         Ok(report)
     }
@@ -201,6 +207,7 @@ impl Artifacts {
     async fn transfer(
         &self,
         mut base: Base,
+        mut intents: Intents,
         changed: Vec<SafePath>,
         deleted: Vec<SafePath>,
         overwrites: Overwrites,
@@ -208,8 +215,6 @@ impl Artifacts {
     ) -> Result<()> {
         let objects = (changed.len() + deleted.len()) as u64;
         self.progress.tell(&Event::Planned { objects, bytes: 0 });
-        let places = Arc::clone(&self.places);
-        let intents = blocking("open", move || Intents::open(&places.state)).await?;
         let uploader = Uploader::new(
             self.source.clone(),
             self.prefix.clone(),
@@ -254,53 +259,47 @@ impl Artifacts {
             });
         });
         for path in deleted {
-            let outcome = self.delete(&uploader, &base, path, always).await;
-            if let Mirrored::Deleted { path } = &outcome {
-                base.remove(path);
-            }
+            let known = Known { base: base.get(&path), ours: intents.of(&path), always };
+            let outcome = match self.delete(&uploader, known, &path).await {
+                Ok(true) => {
+                    base.remove(&path);
+                    Mirrored::Deleted { path }
+                }
+                // Another host's, and never ours.
+                Ok(false) if base.get(&path).is_none() => continue,
+                Ok(false) => Mirrored::Conflict { path },
+                Err(error) => Mirrored::Failed { path, error },
+            };
             report.outcomes.push(outcome);
         }
+        // A put that failed may still have come through.
+        intents.keep(report.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Failed { path, .. } => Some(path),
+            _ => None,
+        }));
         let places = Arc::clone(&self.places);
         blocking("write", move || {
             base.write(&places.state)?;
-            forget(&places.state, INTENTS)
+            intents.rewrite(&places.state)
         })
         .await
     }
 
-    /// Removes an object whose file is still gone.
-    async fn delete(&self, uploader: &Uploader, base: &Base, path: SafePath, always: bool) -> Mirrored {
+    /// Removes an object whose file is still gone; tells whether it was this session's to remove.
+    async fn delete(&self, uploader: &Uploader, known: Known<'_>, path: &SafePath) -> Result<bool> {
         let (places, wanted) = (Arc::clone(&self.places), path.clone());
-        let still_gone = blocking("stat", move || match places.workspace.metadata(&wanted) {
-            Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotDirectory => {
-                Ok(())
-            }
+        blocking("stat", move || match places.workspace.metadata(&wanted) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Err(Error::new("delete", &wanted, ErrorKind::Busy).with_detail("file is back")),
-        });
-        if let Err(error) = still_gone.await {
-            return Mirrored::Failed { path, error };
+        })
+        .await?;
+        let key = self.prefix.key(path)?;
+        if uploader.owns(&key, path, known).await? {
+            self.source.delete(&key).await?;
+            return Ok(true);
         }
-        let etag = base.get(&path).and_then(|record| record.etag.as_deref());
-        let result = async {
-            let key = self.prefix.key(&path)?;
-            if !always {
-                let found = self.source.head(&key).await?;
-                match (found, etag, base.get(&path)) {
-                    (None, ..) => return Ok(true),
-                    (Some(_), _, None) => return Ok(false),
-                    (Some(object), Some(_), _) if object.etag.as_deref() != etag => return Ok(false),
-                    _ => {}
-                }
-            }
-            uploader.source.delete(&key).await?;
-            Ok(true)
-        };
-        match result.await {
-            Ok(true) => Mirrored::Deleted { path },
-            Ok(false) => Mirrored::Conflict { path },
-            Err(error) => Mirrored::Failed { path, error },
-        }
+        Ok(false)
     }
 }
 
@@ -366,7 +365,7 @@ impl Base {
 #[derive(Debug)]
 pub(crate) struct Intents {
     earlier: HashMap<SafePath, Vec<Digest>>,
-    file: Mutex<std::fs::File>,
+    now: Mutex<(std::fs::File, Vec<(SafePath, Digest)>)>,
 }
 
 impl Intents {
@@ -389,17 +388,45 @@ impl Intents {
         let file = cap_std::fs::Dir::from(state.try_clone()?)
             .open_with(INTENTS, &options)
             .map_err(|error| Error::new("open", INTENTS, ErrorKind::Io).with_source(error))?;
-        Ok(Self { earlier, file: Mutex::new(file.into_std()) })
+        Ok(Self { earlier, now: Mutex::new((file.into_std(), Vec::new())) })
     }
 
     fn of(&self, path: &SafePath) -> &[Digest] {
         self.earlier.get(path).map_or(&[], Vec::as_slice)
     }
 
+    fn paths(&self) -> impl Iterator<Item = &SafePath> {
+        self.earlier.keys()
+    }
+
     pub(crate) fn note(&self, path: &SafePath, digest: &Digest) -> Result<()> {
-        let line = format!("{}\t{}\n", hex(digest), path.as_str());
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(line.as_bytes())
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.1.push((path.clone(), *digest));
+        now.0
+            .write_all(line(path, digest).as_bytes())
             .map_err(|error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error))
     }
+
+    /// Forgets all but what concerns `paths`.
+    fn keep<'a>(&mut self, paths: impl Iterator<Item = &'a SafePath>) {
+        let mut earlier = std::mem::take(&mut self.earlier);
+        let now = std::mem::take(&mut self.now.get_mut().unwrap_or_else(PoisonError::into_inner).1);
+        for (path, digest) in now {
+            earlier.entry(path).or_default().push(digest);
+        }
+        self.earlier = paths.filter_map(|path| earlier.remove_entry(path)).collect();
+    }
+
+    fn rewrite(&self, state: &Root) -> Result<()> {
+        if self.earlier.is_empty() {
+            return forget(state, INTENTS);
+        }
+        let lines =
+            self.earlier.iter().flat_map(|(path, digests)| digests.iter().map(|digest| line(path, digest)));
+        state.replace(INTENTS, lines.collect::<String>())
+    }
+}
+
+fn line(path: &SafePath, digest: &Digest) -> String {
+    format!("{}\t{}\n", hex(digest), path.as_str())
 }

@@ -292,6 +292,21 @@ impl Uploader {
         if holds { Ok(()) } else { Err(changed("put", key)) }
     }
 
+    /// Whether the object is what this session knows of, or has put there before it was interrupted. One that is not
+    /// there is as good as that.
+    pub(crate) async fn owns(&self, key: &str, path: &SafePath, known: Known<'_>) -> Result<bool> {
+        let Some(object) = self.source.head(key).await? else { return Ok(true) };
+        let etag = known.base.and_then(|base| base.etag.as_deref());
+        let unchanged = known.base.is_some() && (etag.is_none() || object.etag.as_deref() == etag);
+        if known.always || unchanged {
+            return Ok(true);
+        }
+        if known.ours.is_empty() {
+            return Ok(false);
+        }
+        Ok(!matches!(self.settle(key, path, &[0; 32], known).await?, Settled::Theirs))
+    }
+
     /// Finds out whose the object is that is in the way.
     async fn settle(&self, key: &str, path: &SafePath, wanted: &Digest, known: Known<'_>) -> Result<Settled> {
         let body = match within(self.retry.silence(), path, self.source.get(key, None)).await {

@@ -32,7 +32,6 @@ fn run(task: &str, home: &Path, server: &Server, bucket: &str, death: Death) -> 
         .args(["--exact", "kill::child", "--nocapture", "--test-threads=1"])
         .env(VARIABLE, config)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     if let Death::After(time) = death {
