@@ -1,4 +1,72 @@
 //! Share a directory with code you do not trust.
+//!
+//! A service that hosts agents, plugins or jobs mounts a directory writable into a container, and then writes files into
+//! it, reads results out of it and deletes it, while the guest swaps links, plants FIFOs and renames directories under
+//! it. Checking a path and then using the path loses that race. A [`Root`] holds the directory's handle, and the kernel
+//! refuses whatever would leave it.
+//!
+//! # Which call
+//!
+//! | you want to | use |
+//! |---|---|
+//! | put a file there, complete or not at all | [`Root::write_exclusive`], [`Root::new_file`], [`Root::replace`] |
+//! | read what the guest left | [`Root::read_contained`], [`Root::open_contained`] |
+//! | look around | [`Root::list`], [`Root::walk`], [`Root::metadata`] |
+//! | delete a tree | [`Root::remove_tree_contained`] |
+//! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`SafePath::from_guest`], [`MessageId::new`] |
+//!
+//! ```
+//! use beneath::{ErrorKind, Root, ambient_authority};
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let session = dir.path();
+//! let root = Root::open_ambient(session, ambient_authority())?;
+//! root.ensure_dir("inbox/42")?;
+//! root.write_exclusive("inbox/42/photo.png", b"\x89PNG")?;
+//!
+//! // The guest replaces its outbox by a link to the host's secrets.
+//! std::os::unix::fs::symlink("/etc", session.join("outbox"))?;
+//! let refused = root.read_contained("outbox/passwd", 1 << 20).unwrap_err();
+//! assert_eq!(refused.kind(), ErrorKind::Symlink);
+//! assert_eq!(refused.to_string(), r#"read "outbox/passwd": is a symbolic link"#);
+//!
+//! assert!(root.remove_tree_contained("inbox")?.complete);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Threat model
+//!
+//! The guest is any number of processes that can, at any moment and during any call, create, rename, exchange, link,
+//! replace, truncate, grow, chmod and delete anything beneath the directory, make FIFOs, sockets, device nodes, sparse
+//! files, deep and wide trees, take leases, and hold old descriptors. It also chooses message ids, file names and object
+//! keys. It cannot move the root directory itself, and cannot mount in the host's mount namespace.
+//!
+//! # Guarantees
+//!
+//! * **No escape.** No byte is read from, written to or removed from, and no metadata changed on, an inode that was never
+//!   a real (non-link) entry beneath the root.
+//! * **No hang.** No call waits for a FIFO, a lease or a guest that keeps creating.
+//! * **No torn file.** A name appears with its whole content or not at all.
+//! * **Bounds.** Memory, descriptors and time are bounded whatever the tree looks like.
+//! * **No silent loss.** What is refused is reported, with an [`ErrorKind`] that says what to do about it.
+//! * **No panic** on any input.
+//!
+//! Both [resolvers](Resolver) give the same guarantees and report the same kinds.
+//!
+//! # What is not promised
+//!
+//! * The content of a file that a guest still holds open is not a snapshot.
+//! * A file is the guest's once it is published: it may change, move or delete it at once.
+//! * Mounts that the host makes inside the tree are refused, not understood.
+//! * Who may call is not decided here: hand a `Root` only to code that may use all of it.
+//! * Linux only.
+//!
+//! # Features
+//!
+//! * `session` (default): sessions, inbox and outbox.
+//! * `serde`: names, paths and ids as checked strings.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -19,3 +87,7 @@ pub use root::{
     Access, Budget, ContainedFile, Durability, Ensured, Entry, FileType, HardLinks, Left, Limits, Links,
     List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

@@ -1,7 +1,10 @@
 //! A directory handle, and everything that is done through it.
 
+mod budget;
+mod draft;
 mod entries;
 mod metadata;
+mod new_file;
 mod path;
 mod policy;
 mod read;
@@ -17,15 +20,17 @@ use std::path::Path;
 use cap_std::AmbientAuthority;
 use cap_std::fs::Dir;
 use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
+use rustix::io::{FdFlags, fcntl_setfd};
 
+pub use budget::{Budget, Left, Removed};
 pub use entries::Ensured;
 pub use metadata::{FileType, Metadata};
+pub use new_file::NewFile;
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
-pub use remove::{Budget, Left, Removed};
+
 pub use resolve::Resolver;
 pub use walk::{Entry, Limits, List, Walk};
-pub use write::NewFile;
 
 use crate::error::{Error, Result};
 use metadata::MountId;
@@ -143,6 +148,9 @@ impl From<OwnedFd> for Root {
     ///
     /// If it is not a directory, every later call says so.
     fn from(fd: OwnedFd) -> Self {
+        resolve::prepare();
+        // Best effort: a caller's own descriptor may lack it, and a child must inherit none.
+        let _ = fcntl_setfd(&fd, FdFlags::CLOEXEC);
         let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));
         let mount = resolve::describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
         Self { found: resolve::probe(fd.as_fd()), mount, nodev, policy: Policy::default(), fd }

@@ -26,10 +26,10 @@ pub struct AttachmentHint<'a> {
 impl AttachmentHint<'_> {
     /// Names the attachment at position `index` of its message.
     ///
-    /// The given name wins, [repaired](SafeName::repair) if need be. If there is none, or nothing of it is left, the name
-    /// is `attachment-` and the index, so that two nameless attachments of one message are two files. Its extension
-    /// comes from the MIME type, else from the coarse type; if both are unknown it has none. Two attachments may still be given
-    /// one name: create exclusively, and try [`SafeName::numbered`] when it is taken.
+    /// The given name wins, [repaired](SafeName::repair) if need be. If there is none, or nothing of it is left, the
+    /// name is `attachment-` and the index, so that two nameless attachments of one message are two files. Its
+    /// extension comes from the MIME type, else from the coarse type; if both are unknown it has none. Two
+    /// attachments may still be given one name: create exclusively, and try [`SafeName::numbered`] when it is taken.
     ///
     /// ```
     /// use beneath::AttachmentHint;
@@ -57,8 +57,9 @@ impl AttachmentHint<'_> {
 impl SafeName {
     /// The `n`-th name to try for one file: this name, then `photo-2.png`, `photo-3.png` and so on.
     ///
-    /// No two of them are equal, counting from 1; 0 gives this name too. Where the number would make the name too long, the stem
-    /// is cut between characters; if not even one character of it could stay, the extension is cut as well.
+    /// No two of them are equal, counting from 1; 0 gives this name too. Where the number would make the name too
+    /// long, the stem is cut between characters; if not even one character of it could stay, the number goes to the
+    /// end and the extension is cut.
     ///
     /// ```
     /// use beneath::safe_name;

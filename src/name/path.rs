@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use camino::Utf8Path;
 
-use super::rules::{Breach, SafeName, component_breach};
+use super::rules::{Breach, SafeName, check_component};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest path, in bytes, that a system call takes, its closing NUL not counted.
@@ -61,7 +61,8 @@ impl SafePath {
     /// A virtual root is compared component by component, so `/workspaceX/a` is not under `/workspace`; of several
     /// that match, the longest counts. Slashes at either end of a virtual root do not matter. An absolute path under
     /// none of them is taken as relative to the shared directory. That reading never leaves it, whatever the path
-    /// was meant to be.
+    /// was meant to be. A directory in the shared one that is called like a virtual root is reached by the relative
+    /// or the full absolute spelling only.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidPath`] if what is left is no [`SafePath`], in particular if `raw` is a virtual root
@@ -86,7 +87,7 @@ impl SafePath {
 
     /// Accepts `path`, the end of `raw`.
     fn checked(raw: &str, path: &str) -> Result<Self> {
-        match path_breach(path) {
+        match check_path(path) {
             Ok(()) => Ok(Self(path.to_owned())),
             Err(breach) => Err(breach.shifted(raw.len() - path.len()).into_error(
                 OPERATION,
@@ -216,7 +217,7 @@ impl SafePath {
     }
 }
 
-fn path_breach(path: &str) -> Result<(), Breach<'_>> {
+fn check_path(path: &str) -> Result<(), Breach<'_>> {
     if path.is_empty() {
         return Err(Breach::new("names no entry", "", 0));
     }
@@ -231,7 +232,7 @@ fn path_breach(path: &str) -> Result<(), Breach<'_>> {
         if component.is_empty() {
             return Err(Breach::new("has an empty component", "", at));
         }
-        component_breach(component.as_bytes()).map_err(|breach| breach.shifted(at))?;
+        check_component(component.as_bytes()).map_err(|breach| breach.shifted(at))?;
         at += component.len() + 1;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Mending a name, for callers who would rather keep a file than refuse it.
 
-use super::rules::{NAME_MAX, SafeName, character_breach, device, safe_name};
+use super::rules::{NAME_MAX, SafeName, device, rule_broken_by, safe_name};
 
 impl SafeName {
     /// Turns any text into a name that [`safe_name`] accepts.
@@ -49,7 +49,7 @@ impl SafeName {
 fn seen(raw: &str) -> String {
     let seen = |character: char| match character {
         '/' | '\\' => Some(character),
-        _ if character_breach(character).is_none() => Some(character),
+        _ if rule_broken_by(character).is_none() => Some(character),
         _ if character.is_whitespace() => Some(' '),
         '<' | '>' | ':' | '"' | '|' | '?' | '*' => Some('_'),
         _ => None,

@@ -66,7 +66,7 @@ pub struct SafeName(String);
 /// ```
 pub fn safe_name<S: AsRef<[u8]> + ?Sized>(raw: &S) -> Result<SafeName> {
     let raw = raw.as_ref();
-    match name_breach(raw) {
+    match check_name(raw) {
         Ok(name) => Ok(SafeName(name.to_owned())),
         Err(breach) => Err(breach.into_error("check name", raw, ErrorKind::InvalidName)),
     }
@@ -90,7 +90,7 @@ impl SafeName {
 
     /// Takes text that the caller built so that it follows the rules.
     pub(super) fn built(name: String) -> Self {
-        debug_assert!(name_breach(name.as_bytes()).is_ok(), "{name:?} breaks a name rule");
+        debug_assert!(check_name(name.as_bytes()).is_ok(), "{name:?} breaks a name rule");
         Self(name)
     }
 
@@ -230,8 +230,8 @@ impl fmt::Display for Breach<'_> {
     }
 }
 
-fn name_breach(raw: &[u8]) -> Result<&str, Breach<'_>> {
-    let name = component_breach(raw)?;
+fn check_name(raw: &[u8]) -> Result<&str, Breach<'_>> {
+    let name = check_component(raw)?;
     if name.starts_with('.') {
         return Err(Breach::new("starts with a dot", "", 0));
     }
@@ -239,7 +239,7 @@ fn name_breach(raw: &[u8]) -> Result<&str, Breach<'_>> {
 }
 
 /// The rules for one component of a path: those for a name, but a leading dot is allowed.
-pub(super) fn component_breach(raw: &[u8]) -> Result<&str, Breach<'_>> {
+pub(super) fn check_component(raw: &[u8]) -> Result<&str, Breach<'_>> {
     if raw.is_empty() {
         return Err(Breach::new("is empty", "", 0));
     }
@@ -254,7 +254,7 @@ pub(super) fn component_breach(raw: &[u8]) -> Result<&str, Breach<'_>> {
         return Err(Breach::new("is the dot entry", name, 0));
     }
     for (at, character) in name.char_indices() {
-        if let Some(rule) = character_breach(character) {
+        if let Some(rule) = rule_broken_by(character) {
             let part = name.get(at..at + character.len_utf8()).unwrap_or_default();
             return Err(Breach::new(rule, part, at));
         }
@@ -276,7 +276,7 @@ pub(super) fn component_breach(raw: &[u8]) -> Result<&str, Breach<'_>> {
 }
 
 /// The rule that `character` breaks wherever it stands.
-pub(super) fn character_breach(character: char) -> Option<&'static str> {
+pub(super) fn rule_broken_by(character: char) -> Option<&'static str> {
     match character {
         '/' | '\\' | '<' | '>' | ':' | '"' | '|' | '?' | '*' => Some("holds the reserved character"),
         '\u{2028}' | '\u{2029}' => Some("holds the line separator"),

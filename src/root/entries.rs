@@ -13,10 +13,10 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::draft::{give_access, rename_new, sync_directory};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
 use super::resolve::{Handle, describe, subject};
-use super::write::{give_access, rename_new, sync_directory};
 use super::{Durability, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -89,11 +89,14 @@ impl Root {
                 Err(Errno::EXIST) => Ensured::Existed,
                 Err(errno) => return Err(errno),
             };
-            let access = match ensured {
-                Ensured::Created => OFlags::RDONLY,
-                Ensured::Existed => OFlags::PATH,
+            // The umask may have taken from the new directory what it takes to open it.
+            let opened = match ensured {
+                Ensured::Created => self.enter(dir, name),
+                Ensured::Existed => {
+                    self.open_child(dir, name, OFlags::PATH | OFlags::DIRECTORY, Mounts::Refuse)
+                }
             };
-            match self.open_child(dir, name, access | OFlags::DIRECTORY, Mounts::Refuse) {
+            match opened {
                 Ok(made) => {
                     if ensured == Ensured::Created {
                         let access = self.policy.access();

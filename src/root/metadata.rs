@@ -28,26 +28,59 @@ pub enum FileType {
 
 /// What the kernel says about one entry at one moment.
 #[derive(Clone, Debug)]
-pub struct Metadata(Statx);
+pub struct Metadata {
+    mode: u16,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    ino: u64,
+    size: u64,
+    blocks: u64,
+    mount: MountId,
+    accessed: Stamp,
+    modified: Stamp,
+    changed: Stamp,
+    created: Option<Stamp>,
+}
+
+/// Seconds and nanoseconds since the epoch.
+type Stamp = (i64, u32);
 
 impl Metadata {
     pub(super) const WANTED: StatxFlags =
         StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
-    pub(super) fn from_statx(statx: Statx) -> Self {
-        Self(statx)
+    pub(super) fn from_statx(statx: &Statx) -> Self {
+        let stamp = |stamp: StatxTimestamp| (stamp.tv_sec, stamp.tv_nsec);
+        let told = |field: StatxFlags| statx.stx_mask & field.bits() != 0;
+        Self {
+            mode: statx.stx_mode,
+            nlink: statx.stx_nlink,
+            uid: statx.stx_uid,
+            gid: statx.stx_gid,
+            ino: statx.stx_ino,
+            size: statx.stx_size,
+            blocks: statx.stx_blocks,
+            mount: MountId {
+                id: told(StatxFlags::MNT_ID).then_some(statx.stx_mnt_id),
+                device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
+            },
+            accessed: stamp(statx.stx_atime),
+            modified: stamp(statx.stx_mtime),
+            changed: stamp(statx.stx_ctime),
+            created: told(StatxFlags::BTIME).then(|| stamp(statx.stx_btime)),
+        }
     }
 
     /// The mount the entry is on, so far as the kernel tells.
     pub(super) fn mount(&self) -> MountId {
-        let told = self.0.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-        MountId { id: told.then_some(self.0.stx_mnt_id), device: self.dev() }
+        self.mount
     }
 
     /// The kind of the entry.
     #[must_use]
     pub fn file_type(&self) -> FileType {
-        match rustix::fs::FileType::from_raw_mode(self.0.stx_mode.into()) {
+        match rustix::fs::FileType::from_raw_mode(self.mode.into()) {
             rustix::fs::FileType::RegularFile => FileType::File,
             rustix::fs::FileType::Directory => FileType::Directory,
             rustix::fs::FileType::Symlink => FileType::Symlink,
@@ -80,7 +113,7 @@ impl Metadata {
     /// Size in bytes; a hint, since a guest may change the file at any moment.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.0.stx_size
+        self.size
     }
 
     /// Whether the size is zero.
@@ -92,67 +125,67 @@ impl Metadata {
     /// Bytes really allocated.
     #[must_use]
     pub fn allocated(&self) -> u64 {
-        self.0.stx_blocks.saturating_mul(512)
+        self.blocks.saturating_mul(512)
     }
 
     /// Permission bits, set-id and sticky bits included.
     #[must_use]
     pub fn mode(&self) -> u32 {
-        u32::from(self.0.stx_mode) & 0o7777
+        u32::from(self.mode) & 0o7777
     }
 
     /// Inode number.
     #[must_use]
     pub fn ino(&self) -> u64 {
-        self.0.stx_ino
+        self.ino
     }
 
     /// Device number of the file system.
     #[must_use]
     pub fn dev(&self) -> u64 {
-        rustix::fs::makedev(self.0.stx_dev_major, self.0.stx_dev_minor)
+        self.mount.device
     }
 
     /// How many names the inode has.
     #[must_use]
     pub fn nlink(&self) -> u64 {
-        self.0.stx_nlink.into()
+        self.nlink.into()
     }
 
     /// User id of the owner.
     #[must_use]
     pub fn uid(&self) -> u32 {
-        self.0.stx_uid
+        self.uid
     }
 
     /// Group id.
     #[must_use]
     pub fn gid(&self) -> u32 {
-        self.0.stx_gid
+        self.gid
     }
 
     /// Last change of the content; a guest can set it to anything.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
-        time(self.0.stx_mtime)
+        time(self.modified)
     }
 
     /// Last access; a guest can set it to anything.
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
-        time(self.0.stx_atime)
+        time(self.accessed)
     }
 
     /// Last change of the inode; only the kernel's clock sets it.
     #[must_use]
     pub fn changed(&self) -> SystemTime {
-        time(self.0.stx_ctime)
+        time(self.changed)
     }
 
     /// Creation, where the file system records it.
     #[must_use]
     pub fn created(&self) -> Option<SystemTime> {
-        (self.0.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| time(self.0.stx_btime))
+        self.created.map(time)
     }
 }
 
@@ -176,10 +209,8 @@ impl MountId {
     }
 }
 
-fn time(stamp: StatxTimestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(u64::from(stamp.tv_nsec));
-    let seconds = Duration::from_secs(stamp.tv_sec.unsigned_abs());
-    let base =
-        if stamp.tv_sec < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
-    base.and_then(|base| base.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+fn time((seconds, nanos): Stamp) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let base = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    base.and_then(|base| base.checked_add(Duration::from_nanos(nanos.into()))).unwrap_or(UNIX_EPOCH)
 }

@@ -29,7 +29,11 @@ pub(super) enum Meant {
 
 /// A relative path in its one allowed form.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Checked<'a>(&'a [u8]);
+pub(super) struct Checked<'a> {
+    bytes: &'a [u8],
+    /// It ended with a slash.
+    directory: bool,
+}
 
 impl<'a> Checked<'a> {
     pub(super) fn new(operation: &'static str, path: &'a Path, meant: Meant) -> Result<Self> {
@@ -49,7 +53,7 @@ impl<'a> Checked<'a> {
             return refuse("path is absolute");
         }
         if raw == b"." && meant == Meant::DirectoryOrRoot {
-            return Ok(Self(raw));
+            return Ok(Self { bytes: raw, directory: true });
         }
         let plain = match raw.strip_suffix(b"/") {
             Some(_) if meant == Meant::Entry => return refuse("path ends with a slash"),
@@ -67,26 +71,31 @@ impl<'a> Checked<'a> {
                 _ => {}
             }
         }
-        Ok(Self(plain))
+        Ok(Self { bytes: plain, directory: plain.len() < raw.len() })
+    }
+
+    /// Whether the path can only mean a directory.
+    pub(super) fn names_directory(self) -> bool {
+        self.directory
     }
 
     /// The whole path; only `openat2` may see it.
     pub(super) fn bytes(self) -> &'a [u8] {
-        self.0
+        self.bytes
     }
 
     /// The path up to the last component, if there is one, and the last component.
     pub(super) fn split(self) -> (Option<Checked<'a>>, &'a [u8]) {
-        match self.0.iter().rposition(|byte| *byte == b'/') {
+        match self.bytes.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => {
-                let (parent, leaf) = self.0.split_at(slash);
-                (Some(Self(parent)), leaf.get(1..).unwrap_or_default())
+                let (parent, leaf) = self.bytes.split_at(slash);
+                (Some(Self { bytes: parent, directory: true }), leaf.get(1..).unwrap_or_default())
             }
-            None => (None, self.0),
+            None => (None, self.bytes),
         }
     }
 
     pub(super) fn components(self) -> impl Iterator<Item = &'a [u8]> {
-        self.0.split(|byte| *byte == b'/')
+        self.bytes.split(|byte| *byte == b'/')
     }
 }

@@ -16,12 +16,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags, fstat, statx};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::metadata::{FileType, Metadata};
+use super::metadata::Metadata;
 use super::path::{Checked, Meant};
-use super::resolve::{describe, own_path, subject};
+use super::resolve::{describe, reopen, subject};
 use super::{HardLinks, Mounts, Resolver, Root};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -52,8 +52,9 @@ impl Root {
     /// ```
     pub fn read_contained(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
         let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
-        let (fd, entry) = self.open_regular(path)?;
-        read_limited(fd.as_fd(), entry.len(), max_bytes).map_err(|failure| failure.about(subject(path)))
+        let (fd, file) = self.open_regular(path)?;
+        let length = u64::try_from(file.st_size).unwrap_or(0);
+        read_limited(fd.as_fd(), length, max_bytes).map_err(|failure| failure.about(subject(path)))
     }
 
     /// Opens the regular file at `path` for reading.
@@ -65,53 +66,62 @@ impl Root {
     /// The handle stays on its file whatever the guest does to the name; the content may still change.
     pub fn open_contained(&self, path: impl AsRef<Path>) -> Result<ContainedFile> {
         let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
-        let (fd, metadata) = self.open_regular(path)?;
+        let (fd, _) = self.open_regular(path)?;
+        let metadata =
+            describe(fd.as_fd()).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
         Ok(ContainedFile { file: File::from(fd), metadata, subject: subject(path).to_path_buf() })
     }
 
-    fn open_regular(&self, path: Checked<'_>) -> Result<(OwnedFd, Metadata)> {
+    fn open_regular(&self, path: Checked<'_>) -> Result<(OwnedFd, Stat)> {
         // The walk learns of a mount only after the open, so it cannot rely on this mount's nodev.
         if self.nodev && self.resolver() == Resolver::Openat2 && self.policy.mounts() == Mounts::Refuse {
             return self.open_directly(path);
         }
         let pin = self.open("read", path, OFlags::PATH)?;
         let pinned = self.admit(path, pin.as_fd())?;
-        let reopened =
-            retry_on_intr(|| openat(CWD, own_path(pin.as_fd()), READ | OFlags::CLOEXEC, Mode::empty()));
-        match reopened {
-            Ok(fd) => {
-                let entry = self.admit(path, fd.as_fd())?;
-                if (entry.dev(), entry.ino()) == (pinned.dev(), pinned.ino()) {
-                    return Ok((fd, entry));
-                }
-            }
-            // A guest cannot cause these: the link in /proc leads to the inode even after its last name is gone.
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
-            Err(errno) => return Err(Error::from_errno("read", subject(path), errno)),
+        match reopen(pin.as_fd(), &pinned, READ) {
+            Ok(Some(fd)) => Ok((fd, pinned)),
+            Ok(None) => self.open_directly(path),
+            Err(errno) => Err(Error::from_errno("read", subject(path), errno)),
         }
-        // What is mounted at /proc is not the process's own view.
-        self.open_directly(path)
     }
 
-    fn open_directly(&self, path: Checked<'_>) -> Result<(OwnedFd, Metadata)> {
-        let fd = self.open("read", path, READ)?;
-        let entry = self.admit(path, fd.as_fd())?;
-        Ok((fd, entry))
+    fn open_directly(&self, path: Checked<'_>) -> Result<(OwnedFd, Stat)> {
+        let fd = match self.open("read", path, READ) {
+            // Of a device node, too, a nodev mount says EACCES: ask once, for the error only.
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let pin = self.open("read", path, OFlags::PATH)?;
+                return self.admit(path, pin.as_fd()).and(Err(error));
+            }
+            opened => opened?,
+        };
+        let file = self.admit(path, fd.as_fd())?;
+        Ok((fd, file))
     }
 
     /// Judges the entry behind a handle, which no guest can exchange any more.
-    fn admit(&self, path: Checked<'_>, fd: BorrowedFd<'_>) -> Result<Metadata> {
-        let entry = describe(fd).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
+    fn admit(&self, path: Checked<'_>, fd: BorrowedFd<'_>) -> Result<Stat> {
+        let entry = fstat(fd).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
         let refuse = |kind| Err(Error::new("read", subject(path), kind));
-        match entry.file_type() {
-            FileType::File if entry.nlink() > 1 && self.policy.hard_links() == HardLinks::Refuse => {
+        match FileType::from_raw_mode(entry.st_mode) {
+            FileType::RegularFile
+                if entry.st_nlink > 1
+                    && self.policy.hard_links() == HardLinks::Refuse
+                    && is_hard_linked(fd) =>
+            {
                 refuse(ErrorKind::HardLinked)
             }
-            FileType::File => Ok(entry),
+            FileType::RegularFile => Ok(entry),
             FileType::Symlink => refuse(ErrorKind::Symlink),
             _ => refuse(ErrorKind::NotRegular),
         }
     }
+}
+
+/// Asks the file system itself: FUSE and network file systems let the kernel cache the link count.
+fn is_hard_linked(fd: BorrowedFd<'_>) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    statx(fd, c"", flags, StatxFlags::NLINK).map_or(true, |entry| entry.stx_nlink > 1)
 }
 
 enum ReadFailure {
@@ -133,20 +143,20 @@ fn read_limited(fd: BorrowedFd<'_>, length: u64, limit: u64) -> Result<Vec<u8>, 
     if length > limit {
         return Err(ReadFailure::TooLarge);
     }
-    let enough = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK).saturating_add(1);
     let mut bytes = Vec::new();
-    let mut wanted = enough;
+    let mut wanted = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK) + 1;
     loop {
-        bytes.try_reserve(wanted).map_err(|_| ReadFailure::System(Errno::NOMEM))?;
-        if retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut bytes))).map_err(ReadFailure::System)?
-            == 0
-        {
+        bytes.try_reserve_exact(wanted).map_err(|_| ReadFailure::System(Errno::NOMEM))?;
+        let read = retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut bytes)));
+        if read.map_err(ReadFailure::System)? == 0 {
             return Ok(bytes);
         }
-        if bytes.len() as u64 > limit {
-            return Err(ReadFailure::TooLarge);
-        }
-        wanted = if bytes.len() == bytes.capacity() { CHUNK.max(bytes.len()) } else { 1 };
+        let room = limit.checked_sub(bytes.len() as u64).ok_or(ReadFailure::TooLarge)?;
+        wanted = match bytes.len() == bytes.capacity() {
+            // One byte past the limit is enough to know.
+            true => CHUNK.max(bytes.len()).min(usize::try_from(room).unwrap_or(usize::MAX).saturating_add(1)),
+            false => 1,
+        };
     }
 }
 

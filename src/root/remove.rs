@@ -11,29 +11,32 @@
 //! Left: `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was
 //! in the doomed tree as well.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Instant;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, chmodat, fchmod, openat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::io::Errno;
 
+use super::Root;
+use super::budget::{Budget, Left, Removed};
+use super::draft::{rename_new, unguessable_name};
 use super::path::{Checked, Meant};
-use super::resolve::{describe_at, own_descriptors, subject};
+use super::resolve::{describe_at, subject};
 use super::scan::Scanner;
-use super::write::{rename_new, unguessable_name};
-use super::{Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many directories are held open at a time.
 const HELD: usize = 24;
+/// How many directories that were moved up the top remembers.
+const PENDING: usize = 1024;
 /// How many leftovers a report tells by name.
 const TOLD: usize = 32;
 
 const OPERATION: &str = "remove";
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NONBLOCK);
 
 impl Root {
     /// Removes the directory at `path` and everything in it, within the default [`Budget`].
@@ -121,94 +124,24 @@ fn real_directory<'n>(dir: BorrowedFd<'_>, name: &'n [u8]) -> rustix::io::Result
     }
 }
 
-/// Bounds on a removal, so that a guest that keeps creating cannot keep the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    entries: u64,
-    passes: u32,
-    time: Duration,
-}
-
-impl Default for Budget {
-    /// Any number of entries, 1,024 further passes, five minutes.
-    fn default() -> Self {
-        Self::unlimited().with_passes(1024).with_time(Duration::from_secs(300))
-    }
-}
-
-impl Budget {
-    /// No bound at all. A guest that creates faster than this removes keeps it going for ever.
-    #[must_use]
-    pub fn unlimited() -> Self {
-        Self { entries: u64::MAX, passes: u32::MAX, time: Duration::MAX }
-    }
-
-    /// Stops after `entries` entries were dealt with.
-    #[must_use]
-    pub fn with_entries(mut self, entries: u64) -> Self {
-        self.entries = entries;
-        self
-    }
-
-    /// Stops after `passes` directories had to be gone through once more because they had filled again.
-    #[must_use]
-    pub fn with_passes(mut self, passes: u32) -> Self {
-        self.passes = passes;
-        self
-    }
-
-    /// Stops after `time`.
-    #[must_use]
-    pub fn with_time(mut self, time: Duration) -> Self {
-        self.time = time;
-        self
-    }
-}
-
-/// What a removal did.
-#[derive(Clone, Debug, Default)]
-#[must_use = "a removal may be incomplete"]
-#[non_exhaustive]
-pub struct Removed {
-    /// How many entries other than directories are gone.
-    pub files: u64,
-    /// How many directories are gone, the top included.
-    pub directories: u64,
-    /// Whether the top itself is gone.
-    pub complete: bool,
-    /// What stayed and why; no more than the first few.
-    pub left: Vec<Left>,
-    /// How many entries are known to have stayed.
-    pub left_total: u64,
-}
-
-/// Something a removal could not remove.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Left {
-    /// Where it is, relative to the top; empty for the top itself.
-    pub path: PathBuf,
-    /// Why it is still there; [`Busy`](ErrorKind::Busy) if the budget ran out.
-    pub kind: ErrorKind,
-}
-
 /// A directory that is being emptied.
 struct Frame {
-    dir: OwnedFd,
-    /// Its name in the frame below.
-    name: OsString,
+    dir: Rc<OwnedFd>,
+    /// Its name in the directory that holds it.
+    name: CString,
     /// Directories seen in it but not entered yet, at most a bufferful.
-    pending: Vec<OsString>,
+    pending: Vec<CString>,
     ended: bool,
     /// Something in it stays, so going through it again is no use.
     stuck: bool,
     /// Its own mode was widened already.
-    opened_up: bool,
+    widened: bool,
 }
 
 impl Frame {
-    fn new(dir: OwnedFd, name: OsString) -> Self {
-        Self { dir, name, pending: Vec::new(), ended: false, stuck: false, opened_up: false }
+    fn new(dir: OwnedFd, name: CString) -> Self {
+        let dir = Rc::new(dir);
+        Self { dir, name, pending: Vec::new(), ended: false, stuck: false, widened: false }
     }
 
     /// Runs a call on this directory, and once more after widening the directory's mode if that was in the way.
@@ -217,8 +150,8 @@ impl Frame {
         call: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         match call(self.dir.as_fd()) {
-            Err(Errno::ACCESS) if !self.opened_up => {
-                self.opened_up = true;
+            Err(Errno::ACCESS) if !self.widened => {
+                self.widened = true;
                 // Through the handle. Should it fail, the second call tells why.
                 let _ = fchmod(&self.dir, Mode::RWXU);
                 call(self.dir.as_fd())
@@ -236,9 +169,10 @@ struct Removal<'r> {
     passes: u32,
     /// The budget has run out.
     over: bool,
-    /// Whether directories were moved up into the top since it was opened.
-    hoisted: bool,
-    frames: Vec<Frame>,
+    /// More directories were moved up into the top than it can remember, so it must be read again.
+    overlooked: bool,
+    /// The directories around the one that is being emptied, the top first.
+    above: Vec<Frame>,
     report: Removed,
 }
 
@@ -251,212 +185,175 @@ impl<'r> Removal<'r> {
             spent: 0,
             passes: 0,
             over: false,
-            hoisted: false,
-            frames: Vec::with_capacity(HELD),
+            overlooked: false,
+            above: Vec::with_capacity(HELD),
             report: Removed::default(),
         }
     }
 
     fn run(mut self, parent: BorrowedFd<'_>, top: &[u8]) -> rustix::io::Result<Removed> {
+        let top = CString::new(top).map_err(|_| Errno::INVAL)?;
         let mut scanner = Scanner::new();
-        let dir = self.enter(parent, top)?;
-        self.frames.push(Frame::new(dir, OsString::from_vec(top.to_vec())));
-        while !self.frames.is_empty() {
+        let mut frame = Frame::new(self.root.enter(parent, &top)?, top);
+        loop {
             if self.exhausted() {
-                self.leave(Path::new(""), ErrorKind::Busy);
+                self.leave(&mut frame, c"", ErrorKind::Busy);
                 return Ok(self.report);
             }
-            self.advance(&mut scanner, parent);
-        }
-        Ok(self.report)
-    }
-
-    /// Does the next thing in the innermost directory.
-    fn advance(&mut self, scanner: &mut Scanner, parent: BorrowedFd<'_>) {
-        let Some(frame) = self.frames.last_mut() else { return };
-        if let Some(name) = frame.pending.pop() {
-            self.descend(name);
-        } else if frame.ended {
-            self.close(parent);
-        } else {
-            let mut entries = Vec::new();
-            let dir = frame.dir.as_fd();
-            let more = scanner.next_batch(dir, |name, hint| {
-                entries.push((OsString::from_vec(name.to_vec()), hint));
-            });
-            match more {
-                Ok(more) => frame.ended = !more,
-                Err(errno) => {
-                    frame.ended = true;
-                    self.leave(Path::new(""), ErrorKind::of(errno));
+            if let Some(name) = frame.pending.pop() {
+                if let Some(inner) = self.descend(&mut frame, name) {
+                    self.above.push(std::mem::replace(&mut frame, inner));
                 }
-            }
-            for (name, hint) in entries {
-                if self.exhausted() {
-                    break;
-                }
-                match hint {
-                    FileType::Directory => self.postpone(name),
-                    _ => self.unlink(name),
-                }
+            } else if !frame.ended {
+                self.sweep(&mut frame, &mut scanner);
+            } else if let Some(next) = self.close(frame, parent) {
+                frame = next;
+            } else {
+                return Ok(self.report);
             }
         }
     }
 
-    fn unlink(&mut self, name: OsString) {
+    /// Unlinks a bufferful of entries, and keeps the directories among them for later.
+    fn sweep(&mut self, frame: &mut Frame, scanner: &mut Scanner) {
+        let dir = Rc::clone(&frame.dir);
+        let more = scanner.next_batch(dir.as_fd(), |name, hint| match hint {
+            FileType::Directory => frame.pending.push(name.to_owned()),
+            _ if self.exhausted() => {}
+            _ => self.unlink(frame, name),
+        });
+        match more {
+            Ok(more) => frame.ended = !more,
+            Err(errno) => {
+                frame.ended = true;
+                self.leave(frame, c"", ErrorKind::of(errno));
+            }
+        }
+    }
+
+    fn unlink(&mut self, frame: &mut Frame, name: &CStr) {
         self.spent += 1;
-        let Some(frame) = self.frames.last_mut() else { return };
-        match frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::empty())) {
+        match frame.permitted(|dir| unlinkat(dir, name, AtFlags::empty())) {
             Ok(()) => self.report.files += 1,
             Err(Errno::NOENT) => {}
             // The hint was stale or missing.
-            Err(Errno::ISDIR) => self.postpone(name),
-            Err(errno) => self.leave(Path::new(&name), ErrorKind::of(errno)),
+            Err(Errno::ISDIR) => frame.pending.push(name.to_owned()),
+            Err(errno) => self.leave(frame, name, ErrorKind::of(errno)),
         }
     }
 
-    fn postpone(&mut self, name: OsString) {
-        if let Some(frame) = self.frames.last_mut() {
-            frame.pending.push(name);
-        }
-    }
-
-    fn descend(&mut self, name: OsString) {
+    /// Opens a directory of this one to empty it, or deals with it otherwise.
+    fn descend(&mut self, frame: &mut Frame, name: CString) -> Option<Frame> {
         self.spent += 1;
-        if self.frames.len() >= HELD {
-            return self.hoist(name);
+        // Two are open besides those above: this one and the one to be opened.
+        if self.above.len() + 2 > HELD && self.hoist(frame, &name) {
+            return None;
         }
-        let Some(mut frame) = self.frames.pop() else { return };
-        let entered = frame.permitted(|dir| self.enter(dir, name.as_bytes()));
-        self.frames.push(frame);
-        match entered {
-            Ok(dir) => self.frames.push(Frame::new(dir, name)),
+        match frame.permitted(|dir| self.root.enter(dir, &*name)) {
+            Ok(dir) => return Some(Frame::new(dir, name)),
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(name),
+            Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(frame, &name),
             // The process has few descriptors left: go no deeper.
-            Err(Errno::MFILE | Errno::NFILE) if self.frames.len() > 1 => self.hoist(name),
-            Err(errno) => self.remove_unentered(name, errno),
+            Err(Errno::MFILE | Errno::NFILE) if self.hoist(frame, &name) => {}
+            // A directory that cannot be opened may still be empty.
+            Err(cause) => match frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR)) {
+                Ok(()) => self.report.directories += 1,
+                Err(_) => self.leave(frame, &name, ErrorKind::of(cause)),
+            },
         }
+        None
     }
 
-    /// A directory that cannot be opened may still be empty.
-    fn remove_unentered(&mut self, name: OsString, cause: Errno) {
-        let Some(frame) = self.frames.last_mut() else { return };
-        match frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR)) {
+    /// Removes a directory if it is empty, and else moves it up into the top, to be found there with fewer directories
+    /// held open. False where it cannot be moved, as a lower directory of an overlay: then it must be entered here.
+    fn hoist(&mut self, frame: &mut Frame, name: &CStr) -> bool {
+        match frame.permitted(|dir| unlinkat(dir, name, AtFlags::REMOVEDIR)) {
             Ok(()) => self.report.directories += 1,
-            Err(_) => self.leave(Path::new(&name), ErrorKind::of(cause)),
+            Err(Errno::NOENT) => {}
+            Err(Errno::NOTDIR) => self.unlink(frame, name),
+            Err(_) => match self.move_up(frame, name) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(_) => return false,
+            },
         }
+        true
     }
 
-    /// Opens a directory for reading, even one whose mode forbids it.
-    fn enter(&self, dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
-        match self.root.open_child(dir, name, DIRECTORY, Mounts::Refuse) {
-            Err(Errno::ACCESS) => {}
-            result => return result,
-        }
-        // Pinned as a directory, so what is widened and then opened is that directory and nothing else.
-        let pin = self.root.open_child(dir, name, OFlags::PATH | OFlags::DIRECTORY, Mounts::Refuse)?;
-        let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
-        chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
-        openat(&descriptors, number.as_c_str(), DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-    }
-
-    /// Moves a directory up into the top, where it is found again with fewer directories held open.
-    fn hoist(&mut self, name: OsString) {
-        let Some(mut frame) = self.frames.pop() else { return };
-        let emptied = frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR));
-        let moved = match (&emptied, self.frames.first()) {
-            (Err(Errno::NOTEMPTY | Errno::EXIST), Some(top)) => {
-                self.move_up(&mut frame, &name, top.dir.as_fd())
-            }
-            _ => Ok(()),
-        };
-        self.frames.push(frame);
-        match (emptied, moved) {
-            (Ok(()), _) => self.report.directories += 1,
-            (Err(Errno::NOENT), _) | (_, Err(Errno::NOENT)) => {}
-            (Err(Errno::NOTDIR), _) => self.unlink(name),
-            (Err(Errno::NOTEMPTY | Errno::EXIST), Ok(())) => self.hoisted = true,
-            (Err(Errno::NOTEMPTY | Errno::EXIST), Err(errno)) | (Err(errno), _) => {
-                self.leave(Path::new(&name), ErrorKind::of(errno));
-            }
-        }
-    }
-
-    fn move_up(&self, frame: &mut Frame, name: &OsString, top: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    fn move_up(&mut self, frame: &mut Frame, name: &CStr) -> rustix::io::Result<()> {
+        let Some(top) = self.above.first_mut() else { return Err(Errno::MFILE) };
         let fresh = unguessable_name()?;
-        let rename = |dir: BorrowedFd<'_>| rename_new(dir, name.as_bytes(), top, fresh.as_bytes());
+        let rename =
+            |dir: BorrowedFd<'_>| rename_new(dir, name.to_bytes(), top.dir.as_fd(), fresh.as_bytes());
         match frame.permitted(rename) {
             // A directory that moves must be writable itself, since its `..` changes.
-            Err(Errno::ACCESS) => self
-                .enter(frame.dir.as_fd(), name.as_bytes())
-                .and_then(|dir| fchmod(dir, Mode::RWXU))
-                .and_then(|()| rename(frame.dir.as_fd())),
-            result => result,
+            Err(Errno::ACCESS) => {
+                fchmod(self.root.enter(frame.dir.as_fd(), name)?, Mode::RWXU)?;
+                rename(frame.dir.as_fd())?;
+            }
+            result => result?,
         }
+        match CString::new(fresh) {
+            Ok(fresh) if top.pending.len() < PENDING => top.pending.push(fresh),
+            _ => self.overlooked = true,
+        }
+        Ok(())
     }
 
-    /// The innermost directory was gone through: remove it from the one that holds it.
-    fn close(&mut self, parent: BorrowedFd<'_>) {
+    /// Removes a directory that was gone through, and gives the one to go on with: the one that held it, itself once more
+    /// if it has filled again, or none at the end.
+    fn close(&mut self, done: Frame, parent: BorrowedFd<'_>) -> Option<Frame> {
         self.spent += 1;
-        let Some(done) = self.frames.pop() else { return };
-        let removed = match self.frames.last_mut() {
-            Some(holder) => holder.permitted(|dir| unlinkat(dir, &*done.name, AtFlags::REMOVEDIR)),
-            None => unlinkat(parent, &*done.name, AtFlags::REMOVEDIR),
-        };
-        let is_top = self.frames.is_empty();
-        match removed {
+        let Some(mut holder) = self.above.pop() else { return self.close_top(done, parent) };
+        match holder.permitted(|dir| unlinkat(dir, &*done.name, AtFlags::REMOVEDIR)) {
             Ok(()) => self.report.directories += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck => {
-                if let Some(holder) = self.frames.last_mut() {
-                    holder.stuck = true;
-                }
-                return;
-            }
+            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck => holder.stuck = true,
             // It has filled again, or was exchanged for another: open what is there now.
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                if !(is_top && std::mem::take(&mut self.hoisted)) {
-                    self.passes += 1;
-                }
-                if !is_top {
-                    self.postpone(done.name);
-                    return;
-                }
-                match self.enter(parent, done.name.as_bytes()) {
-                    Ok(dir) => {
-                        self.frames.push(Frame::new(dir, done.name));
-                        return;
-                    }
-                    Err(Errno::NOENT) => {}
-                    Err(errno) => {
-                        self.leave(Path::new(""), ErrorKind::of(errno));
-                        return;
-                    }
-                }
+                self.passes += 1;
+                holder.pending.push(done.name);
             }
-            Err(Errno::NOTDIR) if !is_top => {
-                self.unlink(done.name);
-                return;
-            }
-            Err(errno) => {
-                let name = if is_top { PathBuf::new() } else { PathBuf::from(done.name) };
-                self.leave(&name, ErrorKind::of(errno));
-                return;
-            }
+            Err(Errno::NOTDIR) => self.unlink(&mut holder, &done.name),
+            Err(errno) => self.leave(&mut holder, &done.name, ErrorKind::of(errno)),
         }
-        self.report.complete = is_top;
+        Some(holder)
     }
 
-    fn leave(&mut self, name: &Path, kind: ErrorKind) {
+    fn close_top(&mut self, mut done: Frame, parent: BorrowedFd<'_>) -> Option<Frame> {
+        match unlinkat(parent, &*done.name, AtFlags::REMOVEDIR) {
+            Ok(()) => self.report.directories += 1,
+            Err(Errno::NOENT) => {}
+            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck && !self.overlooked => return None,
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                if !std::mem::take(&mut self.overlooked) {
+                    self.passes += 1;
+                }
+                match self.root.enter(parent, &done.name) {
+                    Ok(dir) => return Some(Frame::new(dir, done.name)),
+                    Err(Errno::NOENT) => {}
+                    Err(errno) => {
+                        self.leave(&mut done, c"", ErrorKind::of(errno));
+                        return None;
+                    }
+                }
+            }
+            Err(errno) => {
+                self.leave(&mut done, c"", ErrorKind::of(errno));
+                return None;
+            }
+        }
+        self.report.complete = true;
+        None
+    }
+
+    /// Notes that an entry of `frame` stays; an empty name is the directory itself.
+    fn leave(&mut self, frame: &mut Frame, name: &CStr, kind: ErrorKind) {
+        frame.stuck = true;
         self.report.left_total += 1;
         if self.report.left.len() < TOLD {
-            let mut path: PathBuf = self.frames.iter().skip(1).map(|frame| &frame.name).collect();
-            path.push(name);
+            let around = self.above.iter().map(|frame| &*frame.name).chain([&*frame.name, name]).skip(1);
+            let path = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
             self.report.left.push(Left { path, kind });
-        }
-        if let Some(frame) = self.frames.last_mut() {
-            frame.stuck = true;
         }
     }
 

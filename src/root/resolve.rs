@@ -11,16 +11,18 @@
 //! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, fstatfs, openat, openat2, statx,
+    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, chmodat, fstat, fstatfs, openat,
+    openat2, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
-use rustix::path::DecInt;
+use rustix::path::{Arg, DecInt};
 
 use super::metadata::{Metadata, MountId};
 use super::path::Checked;
@@ -80,19 +82,20 @@ pub(super) fn probe(root: BorrowedFd<'_>) -> Resolver {
 
 /// Describes the entry behind a descriptor.
 pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
-    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(Metadata::from_statx)
+    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
 /// Describes one entry of a directory, a link itself included.
-pub(super) fn describe_at(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Metadata> {
+pub(super) fn describe_at(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    statx(dir, name, flags, Metadata::WANTED).map(Metadata::from_statx)
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
 impl Root {
     /// Opens what `path` names, without following a link unless the policy says so.
     pub(super) fn open(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
         self.require_resolver(operation, path)?;
+        let flags = if path.names_directory() { flags | OFlags::DIRECTORY } else { flags };
         match (self.resolver(), self.policy.links()) {
             (Resolver::Openat2, Links::Refuse) => {
                 let resolve = ResolveFlags::NO_SYMLINKS | confinement(self.policy.mounts());
@@ -125,7 +128,7 @@ impl Root {
     pub(super) fn open_child(
         &self,
         dir: BorrowedFd<'_>,
-        name: &[u8],
+        name: impl Arg + Copy,
         flags: OFlags,
         mounts: Mounts,
     ) -> rustix::io::Result<OwnedFd> {
@@ -135,6 +138,20 @@ impl Root {
             }
             Resolver::Walk => step(dir, name, flags, self.boundary(mounts)),
         }
+    }
+
+    /// Opens a directory of `dir` for reading, even one whose mode forbids that to its owner. Never enters a mount.
+    pub(super) fn enter(&self, dir: BorrowedFd<'_>, name: impl Arg + Copy) -> rustix::io::Result<OwnedFd> {
+        let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match self.open_child(dir, name, readable, Mounts::Refuse) {
+            Err(Errno::ACCESS) => {}
+            result => return result,
+        }
+        // Pinned as a directory, so what is widened and then opened is that directory and nothing else.
+        let pin = self.open_child(dir, name, DIRECTORY, Mounts::Refuse)?;
+        let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
+        chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
+        openat(&descriptors, number.as_c_str(), readable, Mode::empty())
     }
 
     fn open_walking(&self, path: Checked<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -149,24 +166,26 @@ impl Root {
     }
 
     fn open_following(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
-        let open = |flags, resolve| open_beneath(self.as_fd(), path.bytes(), flags, resolve);
         let start = Instant::now();
         let mut tries = 0;
-        let errno = loop {
-            match open(flags, confinement(self.policy.mounts())) {
-                Ok(fd) => return Ok(fd),
-                Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
-                Err(errno) => break errno,
+        let mut open = |flags, mounts| {
+            loop {
+                match open_beneath(self.as_fd(), path.bytes(), flags, confinement(mounts)) {
+                    Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
+                    result => return result,
+                }
             }
         };
-        let error = Error::from_errno(operation, subject(path), errno);
-        // EXDEV is both "left the root" and "met a mount": ask once more, for the error only.
-        match errno {
-            Errno::XDEV if matches!(open(OFlags::PATH, confinement(Mounts::Cross)), Err(Errno::XDEV)) => {
-                Err(error.with_kind(ErrorKind::Escape))
+        open(flags, self.policy.mounts()).map_err(|errno| {
+            let error = Error::from_errno(operation, subject(path), errno);
+            // EXDEV is both "left the root" and "met a mount": ask once more, for the error only.
+            match errno {
+                Errno::XDEV if open(OFlags::PATH, Mounts::Cross).is_err() => {
+                    error.with_kind(ErrorKind::Escape)
+                }
+                _ => error,
             }
-            _ => Err(error),
-        }
+        })
     }
 
     /// The mount that must not be left, if any.
@@ -202,7 +221,7 @@ fn confinement(mounts: Mounts) -> ResolveFlags {
 /// The one call that may see a path of several components.
 fn open_beneath(
     dir: BorrowedFd<'_>,
-    path: &[u8],
+    path: impl Arg + Copy,
     flags: OFlags,
     resolve: ResolveFlags,
 ) -> rustix::io::Result<OwnedFd> {
@@ -212,7 +231,7 @@ fn open_beneath(
 /// Opens one component without following it, and refuses to leave `boundary`.
 fn step(
     dir: BorrowedFd<'_>,
-    name: &[u8],
+    name: impl Arg + Copy,
     flags: OFlags,
     boundary: Option<MountId>,
 ) -> rustix::io::Result<OwnedFd> {
@@ -244,17 +263,58 @@ pub(super) fn subject(path: Checked<'_>) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
 }
 
-/// The process's own name for one of its descriptors. It leads to the inode, not through any directory.
-pub(super) fn own_path(fd: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
+/// The directory of the process's own descriptors, opened once since every pinned read goes through it.
+///
+/// It shows the table of the process that opened it, so a reopened descriptor must be compared with its pin: after a
+/// fork, or in a thread with a table of its own, the same number is another file.
+static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Opens the directory of descriptors before anything counts how many are open.
+pub(super) fn prepare() {
+    if DESCRIPTORS.get().is_none()
+        && let Ok(descriptors) = open_descriptors()
+    {
+        // Another thread was first; one is enough.
+        let _ = DESCRIPTORS.set(descriptors);
+    }
 }
 
-/// The directory of the process's own descriptors, and the name of `fd` in it. Checked, since anything may be mounted
-/// at `/proc`.
+/// Opens the regular file behind a pin for reading. `None` if no usable `/proc` leads to it.
+pub(super) fn reopen(
+    pin: BorrowedFd<'_>,
+    pinned: &Stat,
+    flags: OFlags,
+) -> rustix::io::Result<Option<OwnedFd>> {
+    let number = DecInt::from_fd(pin);
+    let through = |descriptors: BorrowedFd<'_>| {
+        match retry_on_intr(|| openat(descriptors, number.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty()))
+        {
+            Ok(fd) => {
+                let opened = fstat(&fd)?;
+                let same = (opened.st_dev, opened.st_ino) == (pinned.st_dev, pinned.st_ino);
+                Ok(same.then_some(fd))
+            }
+            // A guest cannot cause these: the link leads to the inode even after its last name is gone.
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    };
+    if let Some(fd) = DESCRIPTORS.get().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))? {
+        return Ok(Some(fd));
+    }
+    open_descriptors().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))
+}
+
+/// The directory of the process's own descriptors, and the name of `fd` in it.
 pub(super) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, DecInt)> {
+    Ok((open_descriptors()?, DecInt::from_fd(fd)))
+}
+
+/// Checked, since anything may be mounted at `/proc`.
+fn open_descriptors() -> rustix::io::Result<OwnedFd> {
     let descriptors = openat(CWD, c"/proc/self/fd", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if fstatfs(&descriptors)?.f_type != PROC_SUPER_MAGIC {
         return Err(Errno::NOENT);
     }
-    Ok((descriptors, DecInt::from_fd(fd)))
+    Ok(descriptors)
 }

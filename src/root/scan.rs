@@ -1,5 +1,6 @@
 //! Reading a directory one buffer at a time, so that no directory is too wide.
 
+use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FileType, RawDir};
@@ -23,13 +24,13 @@ impl Scanner {
     pub(super) fn next_batch(
         &mut self,
         dir: BorrowedFd<'_>,
-        mut visit: impl FnMut(&[u8], FileType),
+        mut visit: impl FnMut(&CStr, FileType),
     ) -> rustix::io::Result<bool> {
         let mut entries = RawDir::new(dir, self.0.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             match entry {
-                Ok(entry) => match entry.file_name().to_bytes() {
-                    b"." | b".." => {}
+                Ok(entry) => match entry.file_name() {
+                    name if matches!(name.to_bytes(), b"." | b"..") => {}
                     name => visit(name, entry.file_type()),
                 },
                 // The directory was removed: there is nothing in it.

@@ -8,7 +8,7 @@
 //!
 //! Left: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -151,40 +151,57 @@ impl Entry {
 #[derive(Debug)]
 struct Level {
     dir: OwnedFd,
-    names: std::vec::IntoIter<OsString>,
+    /// A bufferful of names, each with its NUL.
+    names: Vec<u8>,
+    told: usize,
     ended: bool,
 }
 
 impl Level {
     fn new(dir: OwnedFd) -> Self {
-        Self { dir, names: Vec::new().into_iter(), ended: false }
+        Self { dir, names: Vec::new(), told: 0, ended: false }
     }
 
-    fn next(&mut self, scanner: &mut Scanner) -> Option<Result<(OsString, Metadata), (OsString, Errno)>> {
+    /// The next entry that is still there, its path behind `prefix`.
+    fn next(&mut self, scanner: &mut Scanner, prefix: &Path) -> Option<Result<Entry, (PathBuf, Errno)>> {
         loop {
-            if let Some(name) = self.names.next() {
-                match describe_at(self.dir.as_fd(), name.as_bytes()) {
-                    Ok(metadata) => return Some(Ok((name, metadata))),
+            let rest = self.names.get(self.told..).unwrap_or_default();
+            if let Ok(name) = CStr::from_bytes_until_nul(rest) {
+                self.told += name.count_bytes() + 1;
+                let path = || join(prefix, name);
+                match describe_at(self.dir.as_fd(), name) {
+                    Ok(metadata) => return Some(Ok(Entry { path: path(), metadata })),
                     Err(Errno::NOENT) => continue,
-                    Err(errno) => return Some(Err((name, errno))),
+                    Err(errno) => return Some(Err((path(), errno))),
                 }
             }
             if self.ended {
                 return None;
             }
-            let mut names = Vec::new();
-            match scanner
-                .next_batch(self.dir.as_fd(), |name, _| names.push(OsString::from_vec(name.to_vec())))
-            {
+            self.names.clear();
+            self.told = 0;
+            let names = &mut self.names;
+            match scanner.next_batch(self.dir.as_fd(), |name, _| names.extend(name.to_bytes_with_nul())) {
                 Ok(more) => self.ended = !more,
                 Err(errno) => {
                     self.ended = true;
-                    return Some(Err((OsString::from("."), errno)));
+                    return Some(Err((prefix.to_path_buf(), errno)));
                 }
             }
-            self.names = names.into_iter();
         }
     }
+}
+
+/// The path of an entry, in one allocation.
+fn join(prefix: &Path, name: &CStr) -> PathBuf {
+    let (prefix, name) = (prefix.as_os_str().as_bytes(), name.to_bytes());
+    let mut path = Vec::with_capacity(prefix.len() + 1 + name.len());
+    if !prefix.is_empty() {
+        path.extend(prefix);
+        path.push(b'/');
+    }
+    path.extend(name);
+    OsString::from_vec(path).into()
 }
 
 /// The entries of one directory; see [`Root::list`].
@@ -198,10 +215,8 @@ impl Iterator for List {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(match self.level.next(&mut self.scanner)? {
-            Ok((name, metadata)) => Ok(Entry { path: name.into(), metadata }),
-            Err((name, errno)) => Err(Error::from_errno("list", name, errno)),
-        })
+        let entry = self.level.next(&mut self.scanner, Path::new(""))?;
+        Some(entry.map_err(|(path, errno)| Error::from_errno("list", path, errno)))
     }
 }
 
@@ -214,7 +229,7 @@ pub struct Walk {
     /// Path of the last level.
     prefix: PathBuf,
     /// A directory that was told and is to be entered next.
-    enter: Option<OsString>,
+    enter: Option<PathBuf>,
     seen: u64,
     truncated: bool,
     limits: Limits,
@@ -227,15 +242,15 @@ impl Walk {
         self.truncated
     }
 
-    fn enter(&mut self, name: OsString) -> Result<()> {
-        let path = self.prefix.join(&name);
+    fn enter(&mut self, path: PathBuf) -> Result<()> {
         let Some(level) = self.levels.last() else { return Ok(()) };
         if self.levels.len() as u64 >= u64::from(self.limits.depth) {
             self.truncated = true;
             return Err(Error::new("walk", path, ErrorKind::TooMany).with_detail("is deeper than the limit"));
         }
+        let name = path.file_name().unwrap_or_default();
         let mounts = self.root.policy().mounts();
-        match self.root.open_child(level.dir.as_fd(), name.as_bytes(), DIRECTORY, mounts) {
+        match self.root.open_child(level.dir.as_fd(), name, DIRECTORY, mounts) {
             Ok(dir) => {
                 self.levels.push(Level::new(dir));
                 self.prefix = path;
@@ -252,11 +267,11 @@ impl Iterator for Walk {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(Err(error)) = self.enter.take().map(|name| self.enter(name)) {
+        if let Some(Err(error)) = self.enter.take().map(|path| self.enter(path)) {
             return Some(Err(error));
         }
         loop {
-            match self.levels.last_mut()?.next(&mut self.scanner) {
+            match self.levels.last_mut()?.next(&mut self.scanner, &self.prefix) {
                 None => {
                     self.levels.pop();
                     self.prefix.pop();
@@ -267,17 +282,16 @@ impl Iterator for Walk {
                     let error = Error::new("walk", &self.prefix, ErrorKind::TooMany);
                     return Some(Err(error.with_detail("more entries than the limit")));
                 }
-                Some(Ok((name, metadata))) => {
+                Some(Ok(entry)) => {
                     self.seen += 1;
-                    let path = self.prefix.join(&name);
-                    if metadata.is_dir() {
-                        self.enter = Some(name);
+                    if entry.metadata.is_dir() {
+                        self.enter = Some(entry.path.clone());
                     }
-                    return Some(Ok(Entry { path, metadata }));
+                    return Some(Ok(entry));
                 }
-                Some(Err((name, errno))) => {
+                Some(Err((path, errno))) => {
                     self.seen += 1;
-                    return Some(Err(Error::from_errno("walk", self.prefix.join(name), errno)));
+                    return Some(Err(Error::from_errno("walk", path, errno)));
                 }
             }
         }

@@ -1,0 +1,38 @@
+//! `safe_name` against the oracle, and what repairs, numbers and derives names.
+#![no_main]
+
+use beneath::{AttachmentHint, ErrorKind, SafeName, safe_name};
+use beneath_fuzz::oracle;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|raw: &[u8]| {
+    let repaired = SafeName::repair(raw);
+    match safe_name(raw) {
+        Ok(name) => {
+            assert!(oracle::name(raw), "accepted {name:?}");
+            assert_eq!(name.as_str().as_bytes(), raw);
+            assert_eq!(name, repaired);
+        }
+        Err(error) => {
+            assert!(!oracle::name(raw), "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidName);
+            let shown = error.to_string();
+            assert!(shown.len() < 8192 && !shown.contains(char::is_control), "{shown:?}");
+        }
+    }
+    assert!(oracle::name(repaired.as_str().as_bytes()), "repaired to {repaired:?}");
+    assert_eq!(SafeName::repair(repaired.as_str()), repaired);
+
+    let numbered = [1, 2, 9, 10, 99, u32::MAX].map(|n| repaired.numbered(n));
+    for (place, name) in numbered.iter().enumerate() {
+        assert!(oracle::name(name.as_str().as_bytes()), "numbered {name:?}");
+        assert!(!numbered[..place].contains(name), "{name:?} twice");
+    }
+
+    if let Ok(text) = str::from_utf8(raw) {
+        let given = AttachmentHint { name: Some(text), mime: None, kind: None }.to_name(3);
+        assert!(given == repaired || given.as_str() == "attachment-3", "{given:?}");
+        let derived = AttachmentHint { name: None, mime: Some(text), kind: Some(text) }.to_name(3);
+        assert!(oracle::name(derived.as_str().as_bytes()) && derived.stem() == "attachment-3", "{derived:?}");
+    }
+});

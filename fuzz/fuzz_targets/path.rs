@@ -1,0 +1,69 @@
+//! `SafePath` against the oracle, and the promises of ids.
+//!
+//! The input is texts with 0xFF between them, a byte that UTF-8 never holds: the path, then virtual roots. The first two
+//! texts are a pair of ids as well.
+#![no_main]
+
+use beneath::{ErrorKind, MessageId, SafePath, SessionId};
+use beneath_fuzz::oracle;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(texts) = input.split(|byte| *byte == 0xff).map(str::from_utf8).collect::<Result<Vec<_>, _>>()
+    else {
+        return;
+    };
+    let [raw, roots @ ..] = texts.as_slice() else { return };
+    path(raw);
+    guest(raw, roots);
+    id(raw);
+    for root in roots {
+        pair(raw, root);
+    }
+});
+
+fn path(raw: &str) {
+    match SafePath::new(raw) {
+        Ok(path) => {
+            assert!(oracle::path(raw.as_bytes()), "accepted {path:?}");
+            assert_eq!(path.as_str(), raw);
+            assert_eq!(path.components().collect::<Vec<_>>().join("/"), raw);
+            if let Some(parent) = path.parent() {
+                assert!(path.starts_with(&parent) && !parent.starts_with(&path));
+                let last = path.strip_prefix(&parent).expect("a path lies under its parent");
+                assert_eq!(parent.join(&last).expect("a path is no longer than itself"), path);
+            }
+        }
+        Err(error) => {
+            assert!(!oracle::path(raw.as_bytes()), "{error}");
+            assert_eq!(error.kind(), ErrorKind::InvalidPath);
+            let shown = error.to_string();
+            assert!(shown.len() < 8192 && !shown.contains(char::is_control), "{shown:?}");
+        }
+    }
+}
+
+fn guest(raw: &str, roots: &[&str]) {
+    let expected = oracle::guest(raw, roots);
+    let found = SafePath::from_guest(raw, roots).ok();
+    assert_eq!(found.as_ref().map(SafePath::as_str), expected.as_deref(), "{raw:?} under {roots:?}");
+}
+
+fn id(raw: &str) {
+    let id = MessageId::new(raw);
+    assert!(oracle::name(id.as_str().as_bytes()), "{id:?}");
+    assert_eq!(id.is_verbatim(), oracle::name(raw.as_bytes()) && !oracle::looks_mapped(raw), "{raw:?}");
+    assert_eq!(id.is_verbatim(), id.as_str() == raw);
+    assert_eq!(oracle::looks_mapped(id.as_str()), !id.is_verbatim());
+    assert_eq!(MessageId::from_component(id.as_str()).expect("an id's name reads back"), id);
+    assert_eq!(SessionId::new(raw).as_str(), id.as_str());
+    if let Ok(read) = MessageId::from_component(raw) {
+        assert_eq!(read.as_str(), raw);
+        assert!(oracle::name(raw.as_bytes()));
+    }
+    pair(raw, id.as_str());
+}
+
+fn pair(first: &str, second: &str) {
+    assert_eq!(MessageId::new(first) == MessageId::new(second), first == second, "{first:?} and {second:?}");
+}

@@ -1,0 +1,6 @@
+//! What the fuzz targets compare the crate with.
+//!
+//! A target runs on the stable toolchain with
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run -s none name fuzz/corpus/name fuzz/seeds/name -- -dict=fuzz/name.dict`.
+
+pub mod oracle;

@@ -1,0 +1,265 @@
+//! A file on its way to its name: unnamed or under a temporary name, and published through its handle.
+
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, linkat, mkdirat, openat, renameat,
+    renameat_with, unlinkat,
+};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::resolve::{Handle, describe, describe_at, own_descriptors};
+use super::{Access, Durability};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How many unguessable names are tried before something is plainly wrong.
+const NAME_TRIES: u32 = 16;
+
+/// Why a draft did not become a file.
+pub(super) enum Failure {
+    System(Errno),
+    /// With what happened, in words.
+    Told(ErrorKind, &'static str),
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
+}
+
+impl Failure {
+    pub(super) fn about(self, operation: &'static str, subject: &Path) -> Error {
+        match self {
+            Self::System(errno) => Error::from_errno(operation, subject, errno),
+            Self::Told(kind, detail) => Error::new(operation, subject, kind).with_detail(detail),
+        }
+    }
+}
+
+/// A file that is not published yet, in the directory that will hold it.
+#[derive(Debug)]
+pub(super) struct Draft<'a> {
+    dir: Handle<'a>,
+    file: OwnedFd,
+    /// The name it must lose, where the file system has no unnamed files or a replacement is under way.
+    temporary: Option<String>,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match retry_on_intr(|| openat(dir.as_fd(), c".", flags, Mode::RUSR | Mode::WUSR)) {
+            Ok(file) => Ok(Self { dir, file, temporary: None }),
+            // How file systems and kernels say that they have no unnamed files.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
+                Self::create_named(dir)
+            }
+            // What ext4 says of a directory that was removed.
+            Err(Errno::PERM) if is_gone(dir.as_fd()) => Err(Errno::NOENT),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mut tries = 0;
+        loop {
+            let name = unguessable_name()?;
+            match retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::RUSR | Mode::WUSR)) {
+                Ok(file) => return Ok(Self { dir, file, temporary: Some(name) }),
+                Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+        match retry_on_intr(|| rustix::io::write(&self.file, bytes)) {
+            // A regular file that takes nothing would be asked for ever.
+            Ok(0) => Err(Errno::IO),
+            result => result,
+        }
+    }
+
+    pub(super) fn finish(&self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+        give_access(self.file.as_fd(), access, access.file_mode())?;
+        match durability {
+            Durability::None => Ok(()),
+            Durability::File | Durability::Full => retry_on_intr(|| fsync(&self.file)),
+        }
+    }
+
+    pub(super) fn publish_new(&mut self, leaf: &[u8], durability: Durability) -> Result<(), Failure> {
+        match &self.temporary {
+            None => self.link(leaf).map_err(|errno| self.explain(errno))?,
+            Some(temporary) => {
+                let dir = self.dir.as_fd();
+                match renameat_with(dir, &**temporary, dir, leaf, RenameFlags::NOREPLACE) {
+                    Ok(()) => {
+                        self.temporary = None;
+                        self.verify(leaf)?;
+                    }
+                    // The file system cannot rename without replacing, but a link never replaces.
+                    Err(Errno::INVAL | Errno::NOSYS) => {
+                        let by_name = || linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
+                        let linked = self.link(leaf).or_else(|errno| match errno {
+                            Errno::EXIST => Err(errno),
+                            _ => by_name(),
+                        });
+                        linked.map_err(|errno| self.explain(errno))?;
+                        self.discard_temporary();
+                        self.verify(leaf)?;
+                    }
+                    Err(errno) => return Err(self.explain(errno)),
+                }
+            }
+        }
+        self.settle(durability)
+    }
+
+    pub(super) fn publish_over(&mut self, leaf: &[u8], durability: Durability) -> Result<(), Failure> {
+        let temporary = match self.temporary.take() {
+            Some(temporary) => temporary,
+            None => match self.link(leaf) {
+                Ok(()) => return self.settle(durability),
+                Err(Errno::EXIST) => self.link_temporary()?,
+                Err(errno) => return Err(self.explain(errno)),
+            },
+        };
+        let renamed = renameat(self.dir.as_fd(), &*temporary, self.dir.as_fd(), leaf);
+        // Renaming over another name of the same file does nothing, and a guest can arrange that.
+        let gone = renamed.is_ok() && describe(self.file.as_fd()).is_ok_and(|file| file.nlink() < 2);
+        if !gone {
+            self.temporary = Some(temporary);
+        }
+        renamed?;
+        self.discard_temporary();
+        self.verify(leaf)?;
+        self.settle(durability)
+    }
+
+    /// Gives this very file the name, however many swaps the guest has made. Never replaces anything.
+    fn link(&self, name: &[u8]) -> rustix::io::Result<()> {
+        match linkat(&self.file, c"", self.dir.as_fd(), name, AtFlags::EMPTY_PATH) {
+            // Before Linux 6.10 this takes a privilege, and its lack is told as ENOENT.
+            Err(Errno::NOENT) => {}
+            result => return result,
+        }
+        let (descriptors, number) = own_descriptors(self.file.as_fd())?;
+        linkat(descriptors, number, self.dir.as_fd(), name, AtFlags::SYMLINK_FOLLOW)
+    }
+
+    fn link_temporary(&self) -> Result<String, Failure> {
+        let mut tries = 0;
+        loop {
+            let name = unguessable_name()?;
+            match self.link(name.as_bytes()) {
+                Ok(()) => return Ok(name),
+                Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// ENOENT from publishing: the directory is gone, the guest took the temporary file away, or there is no way to link.
+    fn explain(&self, errno: Errno) -> Failure {
+        if errno != Errno::NOENT || is_gone(self.dir.as_fd()) {
+            errno.into()
+        } else if self.temporary.is_some() {
+            Failure::Told(ErrorKind::Busy, "the temporary file was moved by somebody else")
+        } else {
+            Failure::Told(ErrorKind::Unsupported, "publishing needs /proc or Linux 6.10")
+        }
+    }
+
+    /// Whether the name holds this file, after a rename that went by name.
+    fn verify(&self, leaf: &[u8]) -> Result<(), Failure> {
+        let ours = describe(self.file.as_fd())?;
+        match describe_at(self.dir.as_fd(), leaf) {
+            Ok(entry) if (entry.dev(), entry.ino()) == (ours.dev(), ours.ino()) => Ok(()),
+            _ => Err(Failure::Told(ErrorKind::Busy, "the file was exchanged by somebody else")),
+        }
+    }
+
+    fn settle(&self, durability: Durability) -> Result<(), Failure> {
+        match durability {
+            Durability::None | Durability::File => Ok(()),
+            Durability::Full => Ok(retry_on_intr(|| sync_directory(self.dir.as_fd()))?),
+        }
+    }
+
+    fn discard_temporary(&mut self) {
+        if let Some(name) = self.temporary.take() {
+            // The guest may have moved it already; then it is the guest's own litter.
+            let _ = unlinkat(self.dir.as_fd(), name, AtFlags::empty());
+        }
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        self.discard_temporary();
+    }
+}
+
+/// Whether the last name of a file or directory is gone.
+fn is_gone(fd: BorrowedFd<'_>) -> bool {
+    describe(fd).is_ok_and(|entry| entry.nlink() == 0)
+}
+
+/// Renames without replacing, on file systems that can and on those that cannot.
+pub(super) fn rename_new(
+    from_dir: BorrowedFd<'_>,
+    from: &[u8],
+    to_dir: BorrowedFd<'_>,
+    to: &[u8],
+) -> rustix::io::Result<()> {
+    match renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
+        // NFS, ZFS and some FUSE file systems lack NOREPLACE. It is also the answer to a move into oneself.
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        result => return result,
+    }
+    if describe_at(from_dir, from)?.is_dir() {
+        // An empty directory reserves the name, and rename may replace exactly that.
+        mkdirat(to_dir, to, Mode::RWXU)?;
+        return renameat(from_dir, from, to_dir, to).inspect_err(|_| {
+            // It stays only if the guest has filled it.
+            let _ = unlinkat(to_dir, to, AtFlags::REMOVEDIR);
+        });
+    }
+    linkat(from_dir, from, to_dir, to, AtFlags::empty())?;
+    unlinkat(from_dir, from, AtFlags::empty())
+}
+
+/// Sets owner and mode through a handle. The owner comes first, since changing it clears the set-id bits.
+pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rustix::io::Result<()> {
+    if access.owner().is_some() || access.group().is_some() {
+        fchown(fd, access.owner().map(Uid::from_raw), access.group().map(Gid::from_raw))?;
+    }
+    fchmod(fd, Mode::from_raw_mode(mode))
+}
+
+/// Makes the entries of a directory durable.
+pub(super) fn sync_directory(dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fsync(openat(dir, c".", flags, Mode::empty())?)
+}
+
+/// A name that no guest can guess, and that tells a person whose it is.
+pub(super) fn unguessable_name() -> rustix::io::Result<String> {
+    let mut random = [0_u8; 16];
+    let mut filled = 0;
+    while let Some(rest) = random.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        filled += retry_on_intr(|| getrandom(&mut *rest, GetRandomFlags::empty()))?;
+    }
+    let mut name = String::from(".beneath-");
+    for byte in random {
+        // Writing to a String cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    Ok(name)
+}

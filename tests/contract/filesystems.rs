@@ -1,0 +1,141 @@
+//! The suite on other file systems, each mounted for the purpose. Takes root, and `BENEATH_FILESYSTEMS=1` (or names, as
+//! `xfs,fuse`) since it is the whole suite again for each.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
+use tempfile::TempDir;
+
+use crate::support::child::rerun;
+use crate::support::namespace::with_private_mounts;
+use crate::support::skip;
+
+/// A file system to mount: how it is made in a scratch directory, and where it is then found.
+struct FileSystem {
+    name: &'static str,
+    make: fn(&Path) -> Option<PathBuf>,
+    /// Tests that it cannot pass, for the reasons that stand beside them.
+    except: &'static [&'static str],
+}
+
+/// A FUSE daemon works with paths, has no unnamed files, and lets the kernel cache what it tells for a second.
+const NOT_ON_FUSE: &[&str] = &[
+    "deep_trees",                     // no path is longer than 4095 bytes
+    "longest_forms",                  // likewise, the daemon's own prefix included
+    "a_root_that_was_removed",        // a removed directory cannot even be listed
+    "a_killed_writer_leaves_nothing", // it leaves its temporary name, as the docs say
+    "class_p_a_crash_leaves_nothing", // likewise
+    "writes_whole_files",             // std is told a link count from the cache; `read_contained` asks anew
+];
+
+/// What a file system can do, asked of it directly.
+#[derive(Debug, PartialEq, Eq)]
+struct Abilities {
+    tmpfile: bool,
+    no_replace: bool,
+    hard_links: bool,
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let output = Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Tests run as another user, too, and must get there.
+fn open_to_all(dir: &Path, mode: u32) {
+    std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+}
+
+fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
+    let (image, point) = (scratch.join("image"), scratch.join("mount"));
+    std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
+    std::fs::create_dir(&point).unwrap();
+    let (program, options) = make.split_first()?;
+    let made = run(program, &[options, &[text(&image)]].concat());
+    (made && run("mount", &["-o", "loop", text(&image), text(&point)])).then_some(point)
+}
+
+fn mount_kind(scratch: &Path, kind: &str, options: &str) -> Option<PathBuf> {
+    let point = scratch.join("mount");
+    std::fs::create_dir(&point).unwrap();
+    run("mount", &["-t", kind, "-o", options, "none", text(&point)]).then_some(point)
+}
+
+fn overlay(scratch: &Path) -> Option<PathBuf> {
+    let base = mount_kind(scratch, "tmpfs", "rw")?;
+    let dirs = ["lower", "upper", "work", "merged"].map(|name| base.join(name));
+    dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+    let [lower, upper, work, merged] = dirs;
+    let options = format!("lowerdir={},upperdir={},workdir={}", text(&lower), text(&upper), text(&work));
+    run("mount", &["-t", "overlay", "-o", &options, "none", text(&merged)]).then_some(merged)
+}
+
+fn fuse(scratch: &Path) -> Option<PathBuf> {
+    let (real, point) = (scratch.join("real"), scratch.join("mount"));
+    std::fs::create_dir(&real).unwrap();
+    std::fs::create_dir(&point).unwrap();
+    open_to_all(&real, 0o1777);
+    run("bindfs", &["-o", "allow_other,dev,suid", text(&real), text(&point)]).then_some(point)
+}
+
+const FILE_SYSTEMS: &[FileSystem] = &[
+    FileSystem {
+        name: "ext4",
+        make: |at| on_loop(at, 512, &["mkfs.ext4", "-q", "-O", "^has_journal"]),
+        except: &[],
+    },
+    FileSystem { name: "xfs", make: |at| on_loop(at, 512, &["mkfs.xfs", "-q", "-f"]), except: &[] },
+    FileSystem { name: "btrfs", make: |at| on_loop(at, 512, &["mkfs.btrfs", "-q", "-f"]), except: &[] },
+    FileSystem { name: "tmpfs", make: |at| mount_kind(at, "tmpfs", "rw"), except: &[] },
+    FileSystem { name: "overlay", make: overlay, except: &[] },
+    FileSystem { name: "fuse", make: fuse, except: NOT_ON_FUSE },
+];
+
+fn abilities(dir: &Path) -> Abilities {
+    let name = |name: &str| dir.join(name);
+    std::fs::write(name("a"), "a").unwrap();
+    let temporary = openat(CWD, dir, OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR);
+    let found = Abilities {
+        tmpfile: temporary.is_ok(),
+        hard_links: linkat(CWD, name("a"), CWD, name("b"), AtFlags::empty()).is_ok(),
+        no_replace: renameat_with(CWD, name("a"), CWD, name("c"), RenameFlags::NOREPLACE).is_ok(),
+    };
+    for left in ["a", "b", "c"] {
+        let _ = std::fs::remove_file(name(left));
+    }
+    found
+}
+
+#[test]
+fn suite_passes_on_other_file_systems() {
+    if std::env::var_os("BENEATH_FILESYSTEMS").is_none() {
+        return skip("set BENEATH_FILESYSTEMS=1 to run the suite on every file system");
+    }
+    with_private_mounts(|| {
+        let only = std::env::var("BENEATH_FILESYSTEMS").unwrap_or_default();
+        let wanted = |system: &&FileSystem| only == "1" || only.split(',').any(|name| name == system.name);
+        for system in FILE_SYSTEMS.iter().filter(wanted) {
+            let scratch = TempDir::new().unwrap();
+            let Some(point) = (system.make)(scratch.path()) else {
+                skip(&format!("{} cannot be made or mounted here", system.name));
+                continue;
+            };
+            open_to_all(&point, 0o1777);
+            open_to_all(scratch.path(), 0o755);
+            let found = abilities(&point);
+            rerun(system.name, &[crate::NOT_AGAIN, system.except].concat(), |command| {
+                command.env("TMPDIR", &point);
+            });
+            println!("{}: passed; {found:?}", system.name);
+            if system.name == "fuse" {
+                assert!(!found.tmpfile, "the file system that stands for those without O_TMPFILE has it");
+            }
+            let _ = run("umount", &["-R", "-l", text(&point)]);
+        }
+    });
+}

@@ -1,0 +1,465 @@
+//! Names, paths, ids and attachment names, case by case.
+
+use std::collections::HashSet;
+use std::time::{Duration, UNIX_EPOCH};
+
+use beneath::{AttachmentHint, ErrorKind, MessageId, SafeName, SafePath, SessionId, safe_name};
+
+const CORPORA: [(&str, &str); 2] = [
+    ("names.jsonl", include_str!("corpus/names.jsonl")),
+    ("names_more.jsonl", include_str!("corpus/names_more.jsonl")),
+];
+
+#[test]
+fn every_corpus_case_is_judged_as_it_says() {
+    let mut judged = 0;
+    for (file, corpus) in CORPORA {
+        for (line, case) in corpus.lines().enumerate() {
+            let case: serde_json::Value = serde_json::from_str(case).unwrap();
+            let field = |name: &str| case[name].as_str().unwrap();
+            let raw = field("s");
+            let accepted = match field("as") {
+                "name" => safe_name(raw).inspect(|name| assert_eq!(name.as_str(), raw)).is_ok(),
+                "key" => SafePath::new(raw).inspect(|path| assert_eq!(path.as_str(), raw)).is_ok(),
+                "message_id" => {
+                    let id = MessageId::new(raw);
+                    assert_eq!(id.is_verbatim(), id.as_str() == raw, "{raw:?}");
+                    assert!(safe_name(id.as_str()).is_ok(), "{id}");
+                    id.is_verbatim()
+                }
+                other => panic!("{file}:{}: unknown class {other}", line + 1),
+            };
+            match field("expect") {
+                "accept" => assert!(accepted, "{file}:{}: {raw:?} is refused: {}", line + 1, field("why")),
+                "reject" => assert!(!accepted, "{file}:{}: {raw:?} is accepted: {}", line + 1, field("why")),
+                _ => {}
+            }
+            judged += 1;
+        }
+    }
+    assert!(judged >= 180 + 150, "{judged}");
+}
+
+#[test]
+fn a_filter_that_only_strips_slashes_fails_the_corpus() {
+    let control = |raw: &str| !raw.is_empty() && !raw.contains('/');
+    let missed = CORPORA
+        .iter()
+        .flat_map(|(_, corpus)| corpus.lines())
+        .map(|case| serde_json::from_str::<serde_json::Value>(case).unwrap())
+        .filter(|case| {
+            case["as"] == "name" && case["expect"] == "reject" && control(case["s"].as_str().unwrap())
+        })
+        .count();
+    assert!(missed >= 100, "{missed}");
+}
+
+#[test]
+fn refuses_bytes_that_are_not_utf8() {
+    let cases: [&[u8]; 7] = [
+        b"\xff",
+        b"a\xc0\xafb",
+        b"a\xed\xa0\x80",
+        b"caf\xe9.txt",
+        b"\x80",
+        b"a\xf4\x90\x80\x80",
+        b"a\xe2\x82",
+    ];
+    for raw in cases {
+        assert_eq!(safe_name(raw).unwrap_err().kind(), ErrorKind::InvalidName, "{raw:?}");
+        let repaired = SafeName::repair(raw);
+        assert!(safe_name(repaired.as_str()).is_ok(), "{raw:?} became {repaired:?}");
+    }
+}
+
+#[test]
+fn judges_every_character_as_the_unicode_data_says() {
+    // Default_Ignorable_Code_Point, then the other classes that the rules name.
+    let ignorable = [
+        (0xad, 0xad),
+        (0x34f, 0x34f),
+        (0x61c, 0x61c),
+        (0x115f, 0x1160),
+        (0x17b4, 0x17b5),
+        (0x180b, 0x180f),
+        (0x200b, 0x200f),
+        (0x202a, 0x202e),
+        (0x2060, 0x206f),
+        (0x3164, 0x3164),
+        (0xfe00, 0xfe0e),
+        (0xfeff, 0xfeff),
+        (0xffa0, 0xffa0),
+        (0xfff0, 0xfff8),
+        (0x1bca0, 0x1bca3),
+        (0x1d173, 0x1d17a),
+        (0xe0000, 0xe0fff),
+    ];
+    let other = [(0, 0x1f), (0x7f, 0x9f), (0x2028, 0x2029), (0xfff9, 0xfffb), (0xfdd0, 0xfdef)];
+    for character in '\0'..=char::MAX {
+        let code = u32::from(character);
+        let refused = ignorable.iter().chain(&other).any(|(first, last)| (*first..=*last).contains(&code))
+            || code % 0x1_0000 >= 0xfffe
+            || r#"/\<>:"|?*"#.contains(character);
+        assert_eq!(safe_name(&format!("a{character}b")).is_err(), refused, "inside: U+{code:04X}");
+        let refused = refused || character.is_whitespace() || character == '.';
+        assert_eq!(safe_name(&format!("a{character}")).is_err(), refused, "last: U+{code:04X}");
+        assert_eq!(safe_name(&format!("{character}a")).is_err(), refused, "first: U+{code:04X}");
+    }
+}
+
+#[test]
+fn error_tells_rule_and_offset_and_escapes_the_text() {
+    let cases = [
+        ("", r#"check name "": is empty at byte 0"#),
+        ("..", r#"check name "..": is the dot entry ".." at byte 0"#),
+        ("a\u{202e}b", r#"check name "a\u{202e}b": holds the invisible character "\u{202e}" at byte 1"#),
+        ("é\nb", r#"check name "é\u{a}b": holds the control character "\u{a}" at byte 2"#),
+        ("a:b", r#"check name "a:b": holds the reserved character ":" at byte 1"#),
+        ("a\u{2028}", r#"check name "a\u{2028}": holds the line separator "\u{2028}" at byte 1"#),
+        (" a", r#"check name " a": starts with white space at byte 0"#),
+        ("a \u{a0}", r#"check name "a \u{a0}": ends with white space at byte 1"#),
+        (".env", r#"check name ".env": starts with a dot at byte 0"#),
+        ("a.", r#"check name "a.": ends with a dot at byte 1"#),
+        ("Nul .txt", r#"check name "Nul .txt": is the device "Nul" at byte 0"#),
+    ];
+    for (raw, shown) in cases {
+        let error = safe_name(raw).unwrap_err();
+        assert_eq!(error.to_string(), shown);
+        assert_eq!(error.kind(), ErrorKind::InvalidName);
+    }
+    let error = safe_name(b"ab\xffc").unwrap_err();
+    assert_eq!(error.to_string(), r#"check name "ab\xffc": is not UTF-8 "\xffc" at byte 2"#);
+}
+
+#[test]
+fn path_error_counts_from_the_start_of_what_was_given() {
+    let cases = [
+        ("", r#"check path "": names no entry at byte 0"#),
+        ("ab/c:d", r#"check path "ab/c:d": holds the reserved character ":" at byte 4"#),
+        ("ab/../c", r#"check path "ab/../c": is the dot entry ".." at byte 3"#),
+        ("a//b", r#"check path "a//b": has an empty component at byte 2"#),
+        ("a/", r#"check path "a/": has an empty component at byte 2"#),
+        ("a/aux.c/b", r#"check path "a/aux.c/b": is the device "aux" at byte 2"#),
+    ];
+    for (raw, shown) in cases {
+        let error = SafePath::new(raw).unwrap_err();
+        assert_eq!(error.to_string(), shown);
+        assert_eq!(error.kind(), ErrorKind::InvalidPath);
+    }
+    let error = SafePath::from_guest("/mnt/a/.", &["/mnt"]).unwrap_err();
+    assert_eq!(error.to_string(), r#"check path "/mnt/a/.": is the dot entry "." at byte 7"#);
+    assert_eq!(SafePath::new("/a").unwrap_err().to_string(), r#"check path "/a": is absolute at byte 0"#);
+}
+
+#[test]
+fn error_for_a_huge_text_stays_small() {
+    let raw = "x\n".repeat(1 << 20);
+    for error in [safe_name(&raw).unwrap_err(), SafePath::new(&raw).unwrap_err()] {
+        assert!(error.to_string().len() < 4096);
+        assert!(error.subject().unwrap().as_os_str().len() <= 4096);
+    }
+}
+
+#[test]
+fn guest_spellings_of_one_file_give_one_path() {
+    let roots = ["/workspace", "/workspace/deep/", "mnt/data"];
+    let cases = [
+        ("a.txt", "a.txt"),
+        ("/a.txt", "a.txt"),
+        ("/workspace/a.txt", "a.txt"),
+        ("/workspace/deep/a.txt", "a.txt"),
+        ("/mnt/data/a.txt", "a.txt"),
+        ("/mnt/a.txt", "mnt/a.txt"),
+        ("mnt/data/a.txt", "mnt/data/a.txt"),
+        ("workspace/a.txt", "workspace/a.txt"),
+        ("/workspaceX/a.txt", "workspaceX/a.txt"),
+        ("/workspace.old/a.txt", "workspace.old/a.txt"),
+        ("/workspace/deeper/a.txt", "deeper/a.txt"),
+        ("/Workspace/a.txt", "Workspace/a.txt"),
+        ("/workspace/workspace/a.txt", "workspace/a.txt"),
+        ("/etc/passwd", "etc/passwd"),
+        ("/.env", ".env"),
+    ];
+    for (raw, path) in cases {
+        assert_eq!(SafePath::from_guest(raw, &roots).unwrap().as_str(), path, "{raw}");
+    }
+}
+
+#[test]
+fn guest_paths_that_are_no_file_beneath_are_refused() {
+    let roots = ["/workspace", "/"];
+    let cases = [
+        "",
+        "/",
+        "//",
+        "/workspace",
+        "/workspace/",
+        "/workspace//a",
+        "//workspace/a",
+        "//a",
+        "/workspace/../a",
+        "../a",
+        "/../a",
+        "/workspace/./a",
+        "./a",
+        "/workspace/a/",
+        "a/",
+        "/workspace/..",
+        "\\workspace\\a",
+        "C:\\a",
+        "/workspace/a\0b",
+        "file:///workspace/a",
+        " /workspace/a",
+        "/workspace/ a",
+        "/workspace/nul",
+    ];
+    for raw in cases {
+        let result = SafePath::from_guest(raw, &roots);
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidPath, "{raw:?}");
+    }
+}
+
+#[test]
+fn odd_virtual_roots_never_widen_what_is_accepted() {
+    for root in ["", "/", "..", "/..", "/.", "//", "/a/../b", "*", "\0"] {
+        for raw in ["/../x", "../x", "/..", "/./x", "//x", "/a/../b/../x"] {
+            if let Ok(path) = SafePath::from_guest(raw, &[root]) {
+                assert_eq!(path.as_str(), "x", "{raw:?} under {root:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn prefix_is_a_matter_of_components() {
+    let path = |raw| SafePath::new(raw).unwrap();
+    assert!(path("a/b/c").starts_with(&path("a/b")));
+    assert!(path("a/b").starts_with(&path("a/b")));
+    assert!(!path("a/bc").starts_with(&path("a/b")));
+    assert!(!path("a").starts_with(&path("a/b")));
+    assert_eq!(path("a/b/c").strip_prefix(&path("a")), Some(path("b/c")));
+    assert_eq!(path("ab/c").strip_prefix(&path("a")), None);
+}
+
+#[test]
+fn join_refuses_what_grows_too_long() {
+    let long = SafePath::new(&vec!["x".repeat(255); 16].join("/")[..4094]).unwrap();
+    assert_eq!(long.join(safe_name("a").unwrap()).unwrap_err().kind(), ErrorKind::InvalidPath);
+    let joined = SafePath::new("inbox").unwrap().join(&MessageId::new("a/b")).unwrap();
+    assert_eq!(joined.depth(), 2);
+    assert_eq!(joined.parent().unwrap().as_str(), "inbox");
+}
+
+#[test]
+fn repair_keeps_what_can_be_kept() {
+    let long = "x".repeat(300);
+    let cases = [
+        ("plain.txt", "plain.txt".to_owned()),
+        ("../../evil.png", "evil.png".to_owned()),
+        ("..\\..\\evil.png", "evil.png".to_owned()),
+        ("/etc/passwd", "etc_passwd".to_owned()),
+        ("AC/DC.mp3", "AC_DC.mp3".to_owned()),
+        ("C:\\fakepath\\cat.png", "C__fakepath_cat.png".to_owned()),
+        ("docs/", "docs".to_owned()),
+        ("what?.pdf", "what_.pdf".to_owned()),
+        ("a\r\nb.txt", "a  b.txt".to_owned()),
+        ("\u{1b}[2Jx", "[2Jx".to_owned()),
+        ("re\u{200b}port.p\u{200d}df", "report.pdf".to_owned()),
+        ("\u{200b}.png", "_.png".to_owned()),
+        (".png", "_.png".to_owned()),
+        ("..a", "_.a".to_owned()),
+        (" . .a", "_.a".to_owned()),
+        ("  a.txt\u{3000}", "a.txt".to_owned()),
+        ("a.txt...", "a.txt".to_owned()),
+        ("CON.txt", "_CON.txt".to_owned()),
+        ("c\u{ad}on", "_con".to_owned()),
+        ("con/", "_con".to_owned()),
+        ("", "file".to_owned()),
+        (".. / . /\u{200b}", "file".to_owned()),
+        (&format!("{long}.tar.gz"), format!("{}.gz", &long[..252])),
+        (&format!("{}.png", "é".repeat(200)), format!("{}.png", "é".repeat(125))),
+        (&format!("a.{long}"), format!("a.{}", &long[..253])),
+        (&format!("😀.{}", &long[..253]), format!("_.{}", &long[..253])),
+        (&format!("CONs.{}", &long[..251]), format!("_CO.{}", &long[..251])),
+    ];
+    for (raw, repaired) in cases {
+        assert_eq!(SafeName::repair(raw).as_str(), repaired, "{raw:?}");
+    }
+}
+
+#[test]
+fn ids_that_could_meet_stay_apart() {
+    let mapped = MessageId::new("a/b");
+    let twice = MessageId::new(mapped.as_str());
+    let shouted = mapped.as_str().to_ascii_uppercase();
+    let raws = [
+        "",
+        "id",
+        " ",
+        ".",
+        "..",
+        "a/b",
+        "a\\b",
+        "a-b",
+        "A-B",
+        "a/B",
+        "a//b",
+        "/a/b",
+        "a/b/",
+        "a\0b",
+        "a\u{200b}b",
+        "con",
+        "CON",
+        "é/",
+        "e\u{301}/",
+        mapped.as_str(),
+        twice.as_str(),
+        &shouted,
+    ];
+    let names: HashSet<String> = raws.iter().map(|raw| MessageId::new(raw).as_str().to_owned()).collect();
+    assert_eq!(names.len(), raws.len(), "{names:#?}");
+}
+
+#[test]
+fn mapped_id_shows_a_slug_and_the_digest_of_the_whole_id() {
+    let cases = [
+        ("", "id~e3b0c44298fc1c149afbf4c8996fb924"),
+        ("..", "id~5ec1f7e700f37c3d0b2981d04855fc34"),
+        ("abc/", "abc~ee08f01097d67f8734bf38a4b893a8fc"),
+        ("/-x_y..z-/", "x_y-z~69746a9eb0eba25db5023b1d8c04d8c5"),
+        ("con.txt:1", "con-txt-1~de8c858ef67b49350bf22b014d183381"),
+    ];
+    for (raw, name) in cases {
+        assert_eq!(MessageId::new(raw).as_str(), name, "{raw:?}");
+        assert_eq!(SessionId::new(raw).as_str(), name, "{raw:?}");
+    }
+    let long = MessageId::new("é/x".repeat(1000));
+    assert!(long.as_str().len() <= 80 + 1 + 32, "{long}");
+}
+
+#[test]
+fn on_disk_names_that_no_id_has_are_refused() {
+    let digest = "0123456789abcdef0123456789abcdef";
+    assert!(MessageId::from_component(&format!("slug~{digest}")).is_ok());
+    let cases = [
+        "".to_owned(),
+        "..".to_owned(),
+        ".ssh".to_owned(),
+        "a/b".to_owned(),
+        format!("~{digest}"),
+        format!("a.b~{digest}"),
+        format!("-a~{digest}"),
+        format!("a-~{digest}"),
+        format!("a--b~{digest}"),
+        format!("a~b~{digest}"),
+        format!("é~{digest}"),
+        format!("{}~{digest}", "x".repeat(81)),
+        format!("slug~{}", digest.to_uppercase()),
+    ];
+    for name in &cases {
+        assert_eq!(MessageId::from_component(name).unwrap_err().kind(), ErrorKind::InvalidName, "{name:?}");
+        assert!(SessionId::from_component(name).is_err(), "{name:?}");
+    }
+}
+
+#[test]
+fn generated_session_ids_are_verbatim_distinct_and_sorted_by_time() {
+    let ids: HashSet<SessionId> = (0..1000).map(|_| SessionId::generate().unwrap()).collect();
+    assert_eq!(ids.len(), 1000);
+    assert!(ids.iter().all(|id| id.is_verbatim() && id.as_str().len() == 32));
+    let at = |seconds| SessionId::generate_at(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    assert!(at(1) < at(2) && at(86_399) < at(86_400) && at(2_000_000_000) < at(u64::MAX >> 20));
+    assert!(SessionId::from_component(at(5).as_str()).is_ok_and(|id| id.is_verbatim()));
+}
+
+#[test]
+fn attachment_name_prefers_given_then_mime_then_kind() {
+    let cases = [
+        (Some("cat.gif"), Some("image/png"), Some("voice"), "cat.gif"),
+        (Some("photo"), Some("image/png"), None, "photo"),
+        (Some("../cat:1.gif"), None, None, "cat_1.gif"),
+        (Some(""), Some("image/png"), None, "attachment-7.png"),
+        (Some(" .. "), Some("image/png"), None, "attachment-7.png"),
+        (Some("\u{200b}"), None, Some("photo"), "attachment-7.jpg"),
+        (None, Some(" IMAGE/JPEG ; charset=x"), None, "attachment-7.jpg"),
+        (None, Some("audio/ogg;codecs=opus"), Some("video"), "attachment-7.ogg"),
+        (None, Some("application/octet-stream"), Some("Photo"), "attachment-7.jpg"),
+        (None, Some("application/octet-stream"), None, "attachment-7"),
+        (None, Some(""), Some("STICKER"), "attachment-7.webp"),
+        (None, None, Some("voice"), "attachment-7.ogg"),
+        (None, None, Some("audio"), "attachment-7.mp3"),
+        (None, None, Some("video"), "attachment-7.mp4"),
+        (None, None, Some("animation"), "attachment-7.mp4"),
+        (None, None, Some("image"), "attachment-7.jpg"),
+        (None, None, Some("../etc"), "attachment-7"),
+        (None, Some("image/../../x"), None, "attachment-7"),
+        (None, None, None, "attachment-7"),
+    ];
+    for (name, mime, kind, expected) in cases {
+        let hint = AttachmentHint { name, mime, kind };
+        assert_eq!(hint.to_name(7).as_str(), expected, "{hint:?}");
+    }
+}
+
+#[test]
+fn mime_types_of_chat_systems_have_their_extension() {
+    let cases = [
+        ("image/jpeg", "jpg"),
+        ("image/png", "png"),
+        ("image/webp", "webp"),
+        ("image/gif", "gif"),
+        ("image/heic", "heic"),
+        ("audio/ogg", "ogg"),
+        ("audio/mpeg", "mp3"),
+        ("audio/wav", "wav"),
+        ("audio/mp4", "m4a"),
+        ("video/mp4", "mp4"),
+        ("video/webm", "webm"),
+        ("video/quicktime", "mov"),
+        ("application/pdf", "pdf"),
+        ("text/plain", "txt"),
+        ("application/json", "json"),
+        ("application/zip", "zip"),
+    ];
+    for (mime, extension) in cases {
+        let hint = AttachmentHint { mime: Some(mime), ..AttachmentHint::default() };
+        assert_eq!(hint.to_name(0).extension(), Some(extension), "{mime}");
+    }
+}
+
+#[test]
+fn numbered_names_fit_even_where_nothing_is_free() {
+    let cases = [
+        (format!("{}-2.png", "x".repeat(249)), format!("{}-2.png", "x".repeat(248))),
+        (format!("{}.png", "😀".repeat(62)), format!("{}-2.png", "😀".repeat(62))),
+        (format!("a.{}", "y".repeat(253)), format!("a.{}-2", "y".repeat(251))),
+        ("z".repeat(255), format!("{}-2", "z".repeat(253))),
+        (format!("{}-2", "z".repeat(253)), format!("{}-2", "z".repeat(252))),
+    ];
+    for (name, second) in cases {
+        assert_eq!(safe_name(&name).unwrap().numbered(2).as_str(), second);
+    }
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn deserialising_checks_and_serialising_gives_the_plain_text() {
+    fn round<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(
+        value: T,
+        json: &str,
+    ) {
+        assert_eq!(serde_json::to_string(&value).unwrap(), json);
+        assert_eq!(serde_json::from_str::<T>(json).unwrap(), value);
+    }
+    round(safe_name("a b.txt").unwrap(), r#""a b.txt""#);
+    round(SafePath::new("a/.b").unwrap(), r#""a/.b""#);
+    round(MessageId::new("m-1"), r#""m-1""#);
+    round(MessageId::new(""), r#""id~e3b0c44298fc1c149afbf4c8996fb924""#);
+    round(SessionId::new("s-1"), r#""s-1""#);
+    assert!(serde_json::from_str::<SafeName>(r#""a/b""#).is_err());
+    assert!(serde_json::from_str::<SafePath>(r#""../b""#).is_err());
+    assert!(serde_json::from_str::<MessageId>(r#""a/b""#).is_err());
+    assert!(serde_json::from_str::<SessionId>(r#""..""#).is_err());
+    let error = serde_json::from_str::<MessageId>("\"a\\u202eb\"").unwrap_err();
+    assert!(error.to_string().contains(r"\u{202e}"), "{error}");
+}

@@ -1,0 +1,266 @@
+//! Kernels, profiles and file systems that lack a call: the same contract by another way.
+//!
+//! The contract and the corpus run as a whole without `openat2` from their own binaries. Here each fallback is
+//! reached on purpose.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
+
+mod support;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use beneath::{Durability, ErrorKind, Links, Policy, Resolver, ResolverChoice, Root};
+use rustix::io::Errno;
+use support::seccomp::{Denial, denied};
+use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
+
+#[test]
+fn without_openat2_the_walk_is_chosen() {
+    for errno in [Errno::NOSYS, Errno::PERM] {
+        denied(&[Denial::Openat2(errno)], || {
+            assert!(!has_openat2(), "the filter is not in force");
+            let arena = Arena::new();
+            arena.file("a/f", "x").link("l", arena.outside());
+            let root = arena.open(Policy::default());
+            assert_eq!(root.resolver(), Resolver::Walk);
+            assert_eq!(root.read_contained("a/f", 9).unwrap(), b"x");
+            assert_eq!(kind(root.read_contained("l/secret", 9)), ErrorKind::Symlink);
+            assert_eq!(root.descend("a").unwrap().resolver(), Resolver::Walk);
+            let follow = arena.open(Policy::default().with_links(Links::FollowBeneath));
+            assert_eq!(kind(follow.read_contained("a/f", 9)), ErrorKind::Unsupported);
+            let forced = arena.open(Policy::default().with_resolver(ResolverChoice::Openat2));
+            for op in Op::ALL {
+                assert_eq!(kind(op.run(&forced, "a/f")), ErrorKind::Unsupported, "{op:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn losing_openat2_later_never_weakens_a_root() {
+    if !has_openat2() {
+        return skip("openat2 is missing from the start");
+    }
+    let arena = Arena::new();
+    arena.file("a/f", "x");
+    let root = arena.open(Policy::default());
+    assert_eq!(root.resolver(), Resolver::Openat2);
+    for (errno, expected) in [
+        (Errno::PERM, ErrorKind::Denied),
+        (Errno::AGAIN, ErrorKind::Busy),
+        (Errno::XDEV, ErrorKind::CrossDevice),
+        (Errno::NOSYS, ErrorKind::Unsupported),
+    ] {
+        denied(&[Denial::Openat2(errno)], || {
+            assert_eq!(kind(root.read_contained("a/f", 9)), expected);
+            assert_eq!(root.resolver(), Resolver::Openat2);
+        });
+    }
+    assert_eq!(root.read_contained("a/f", 9).unwrap(), b"x");
+}
+
+/// Ways in which publishing a file goes another way than by `O_TMPFILE` and `AT_EMPTY_PATH`.
+fn write_fallbacks() -> Vec<Vec<Denial>> {
+    use Denial::{LinkEmptyPath, LinkFollow, RenameNoReplace, Tmpfile};
+    let no_tmpfile = Tmpfile(Errno::OPNOTSUPP);
+    let old_kernel = LinkEmptyPath(Errno::NOENT);
+    let no_links = [LinkEmptyPath(Errno::PERM), LinkFollow(Errno::PERM)];
+    vec![
+        vec![no_tmpfile],
+        vec![Tmpfile(Errno::ISDIR)],
+        vec![Tmpfile(Errno::INVAL)],
+        vec![Tmpfile(Errno::NOENT)],
+        vec![Tmpfile(Errno::NOSYS)],
+        vec![old_kernel],
+        vec![no_tmpfile, old_kernel],
+        vec![RenameNoReplace(Errno::INVAL)],
+        vec![no_tmpfile, RenameNoReplace(Errno::INVAL)],
+        vec![no_tmpfile, old_kernel, RenameNoReplace(Errno::INVAL)],
+        vec![no_tmpfile, no_links[0], no_links[1]],
+        vec![no_tmpfile, no_links[0], no_links[1], RenameNoReplace(Errno::INVAL)],
+        vec![no_tmpfile, LinkEmptyPath(Errno::OPNOTSUPP), LinkFollow(Errno::OPNOTSUPP)],
+    ]
+}
+
+/// What writing promises, in short.
+fn writes_keep_their_promises(root: &Root, arena: &Arena) {
+    arena
+        .dir("d")
+        .file("taken", "old")
+        .link("dangling", "nowhere")
+        .link("out", arena.outside().join("secret"));
+    arena.link("up", arena.outside()).dir("dir").fifo("p");
+    root.write_exclusive("d/f", vec![5; 200_000]).unwrap();
+    assert_eq!(arena.content("d/f"), vec![5; 200_000]);
+    assert_eq!(arena.mode_of("d/f"), 0o600);
+    assert_eq!(fs::metadata(arena.at("d/f")).unwrap().nlink(), 1, "a second name was left");
+    assert_eq!(root.read_contained("d/f", 1 << 20).unwrap().len(), 200_000);
+    for name in ["taken", "dangling", "out", "dir", "p", "d/f"] {
+        assert_eq!(kind(root.write_exclusive(name, "x")), ErrorKind::AlreadyExists, "{name}");
+    }
+    assert_eq!(kind(root.write_exclusive("up/new", "x")), ErrorKind::Symlink);
+    assert_eq!(kind(root.write_exclusive("none/new", "x")), ErrorKind::NotFound);
+
+    let mut file = root.new_file("d/g").unwrap();
+    file.write_all(b"content").unwrap();
+    assert!(!arena.has("d/g"));
+    file.commit().unwrap();
+    assert_eq!(arena.content("d/g"), b"content");
+    root.new_file("d/dropped").unwrap().write_all(b"x").unwrap();
+    let mut over = root.new_file("d/over").unwrap().with_limit(1);
+    over.write_all(b"xx").unwrap_err();
+    assert_eq!(kind(over.commit()), ErrorKind::TooLarge);
+    let late = root.new_file("d/late").unwrap();
+    arena.file("d/late", "guest");
+    assert_eq!(kind(late.commit()), ErrorKind::AlreadyExists);
+    fs::remove_file(arena.at("d/late")).unwrap();
+    assert_eq!(arena.names("d").len(), 2, "{:?}", arena.names("d"));
+
+    for name in ["taken", "dangling", "out", "p", "fresh"] {
+        root.replace(name, "new").unwrap();
+        assert_eq!(arena.content(name), b"new", "{name}");
+        assert_eq!(fs::symlink_metadata(arena.at(name)).unwrap().nlink(), 1, "{name}");
+    }
+    let mut file = root.new_file("taken").unwrap();
+    file.write_all(b"newer").unwrap();
+    file.commit_replace().unwrap();
+    assert_eq!(arena.content("taken"), b"newer");
+    assert!(root.replace("dir", "x").is_err());
+    assert!(!arena.has("nowhere"));
+    assert_eq!(arena.names(".").len(), 8, "{:?}", arena.names("."));
+}
+
+#[test]
+fn every_way_to_publish_keeps_the_promises() {
+    for denials in write_fallbacks() {
+        println!("{denials:?}");
+        denied(&denials, || for_each_resolver(writes_keep_their_promises));
+    }
+}
+
+#[test]
+fn every_way_to_publish_can_be_durable() {
+    let full = Policy::default().with_durability(Durability::Full);
+    for denials in [vec![Denial::Tmpfile(Errno::OPNOTSUPP)], vec![Denial::LinkEmptyPath(Errno::NOENT)]] {
+        denied(&denials, || for_each_policy(&full, writes_keep_their_promises));
+    }
+}
+
+#[test]
+fn without_unnamed_files_a_temporary_name_is_used_and_cleared() {
+    denied(&[Denial::Tmpfile(Errno::OPNOTSUPP)], || {
+        for_each_resolver(|root, arena| {
+            let file = root.new_file("f").unwrap();
+            let names = arena.names(".");
+            assert_eq!(names.len(), 1, "the fallback was not reached: this showed nothing");
+            let name = names.first().unwrap().to_str().unwrap();
+            assert!(name.len() > 16, "{name} can be guessed");
+            drop(file);
+            assert!(arena.names(".").is_empty());
+        });
+    });
+}
+
+#[test]
+fn a_temporary_name_that_a_guest_swaps_publishes_nothing_of_the_guest() {
+    denied(&[Denial::Tmpfile(Errno::OPNOTSUPP)], || {
+        for replace in [false, true] {
+            for_each_resolver(|root, arena| {
+                let mut file = root.new_file("f").unwrap();
+                file.write_all(b"host").unwrap();
+                let temporary = arena.names(".").first().unwrap().clone();
+                fs::remove_file(arena.at(&temporary)).unwrap();
+                arena.link(&temporary, arena.outside().join("secret"));
+                let outcome = if replace { file.commit_replace() } else { file.commit() };
+                // Whatever is said to be written is what was written.
+                if outcome.is_ok() {
+                    assert_eq!(arena.content("f"), b"host");
+                    assert!(fs::symlink_metadata(arena.at("f")).unwrap().is_file());
+                } else {
+                    assert!(matches!(kind(outcome), ErrorKind::Busy | ErrorKind::NotFound));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn where_nothing_can_be_published_nothing_is_left() {
+    // Unnamed files work, but neither way to name them does: no procfs on an old kernel.
+    let denials = [Denial::LinkEmptyPath(Errno::NOENT), Denial::LinkFollow(Errno::NOENT)];
+    denied(&denials, || {
+        for_each_resolver(|root, arena| {
+            arena.file("taken", "old");
+            for op in [Op::Write, Op::NewFile, Op::Replace] {
+                for name in ["new", "taken"] {
+                    match op.run(root, name) {
+                        Ok(()) => assert_eq!(arena.content(name), b"new"),
+                        Err(error) => assert!(
+                            matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::AlreadyExists),
+                            "{op:?} {name}: {error}"
+                        ),
+                    }
+                    let _ = fs::remove_file(arena.at("new"));
+                    arena.file("taken", "old");
+                    assert_eq!(arena.names(".").len(), 1, "{:?}", arena.names("."));
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn renaming_without_noreplace_still_never_replaces() {
+    for errno in [Errno::INVAL, Errno::NOSYS] {
+        denied(&[Denial::RenameNoReplace(errno)], || {
+            for_each_resolver(|root, arena| {
+                arena
+                    .file("f", "x")
+                    .file("d/e/g", "y")
+                    .fifo("p")
+                    .link("l", arena.outside())
+                    .link("none", "nowhere");
+                arena.dir("to").file("taken", "old").dir("empty").link("dangling", "nowhere");
+                for name in ["f", "p", "l", "none"] {
+                    for taken in ["taken", "empty", "dangling", "d"] {
+                        assert_eq!(
+                            kind(root.rename(name, taken)),
+                            ErrorKind::AlreadyExists,
+                            "{name} {taken}"
+                        );
+                    }
+                    let inode = fs::symlink_metadata(arena.at(name)).unwrap().ino();
+                    root.rename(name, format!("to/{name}")).unwrap();
+                    let moved = fs::symlink_metadata(arena.at("to").join(name)).unwrap();
+                    assert_eq!((moved.ino(), moved.nlink()), (inode, 1), "{name}");
+                    assert!(!arena.has(name));
+                }
+                for taken in ["taken", "empty", "dangling", "to"] {
+                    assert_eq!(kind(root.rename("d", taken)), ErrorKind::AlreadyExists, "d {taken}");
+                }
+                root.rename("d", "to/d").unwrap();
+                assert_eq!(arena.content("to/d/e/g"), b"y");
+                assert_eq!(kind(root.rename("to", "to/d/x")), ErrorKind::InvalidPath);
+                assert_eq!(arena.names("to/d").len(), 1, "a reserved name was left");
+                assert_eq!(kind(root.rename("none", "x")), ErrorKind::NotFound);
+                assert_eq!(arena.content("taken"), b"old");
+                assert_eq!(arena.names(".").len(), 4);
+            });
+        });
+    }
+}
+
+#[test]
+fn removal_needs_neither_openat2_nor_noreplace() {
+    let denials = [Denial::Openat2(Errno::PERM), Denial::RenameNoReplace(Errno::INVAL)];
+    denied(&denials, || {
+        let arena = Arena::new();
+        arena.dir("t").link("t/out", arena.outside()).fifo("t/p");
+        drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
+        let root = arena.open(Policy::default());
+        let removed = root.remove_tree_contained("t").unwrap();
+        assert!(removed.complete, "{removed:?}");
+        assert!(arena.names(".").is_empty());
+    });
+}

@@ -1,0 +1,182 @@
+//! A root to work in and a canary beside it that no call may touch.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use beneath::{Policy, Root, ambient_authority};
+use rustix::fs::{CWD, FileType, Mode};
+use tempfile::TempDir;
+
+use super::Snapshot;
+
+/// A temporary directory with `root/` (the [`Root`]), `outside/` (the canary: everything in it, and its place in
+/// the directory above, must be the same at the end) and `throwaway/` (what naive controls may ruin).
+#[derive(Debug)]
+pub(crate) struct Arena {
+    base: TempDir,
+    before: Snapshot,
+}
+
+impl Arena {
+    pub(crate) fn new() -> Self {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// An arena in memory, or none where `/dev/shm` is not a tmpfs.
+    pub(crate) fn on_tmpfs() -> Option<Self> {
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        let shm = Path::new("/dev/shm");
+        let stat = rustix::fs::statfs(shm).ok()?;
+        (u64::try_from(stat.f_type).ok() == Some(TMPFS_MAGIC)).then(|| Self::within(shm))
+    }
+
+    pub(crate) fn within(parent: &Path) -> Self {
+        let base = tempfile::Builder::new().prefix("beneath-").tempdir_in(parent).unwrap();
+        let outside = base.path().join("outside");
+        fs::create_dir_all(outside.join("sub")).unwrap();
+        fs::write(outside.join("secret"), "SECRET").unwrap();
+        fs::write(outside.join("sub/x"), "x").unwrap();
+        fs::create_dir(base.path().join("throwaway")).unwrap();
+        fs::create_dir(base.path().join("root")).unwrap();
+        let before = Snapshot::take(&outside);
+        Self { base, before }
+    }
+
+    pub(crate) fn open(&self, policy: Policy) -> Root {
+        Root::open_ambient(self.root(), ambient_authority()).unwrap().with_policy(policy)
+    }
+
+    pub(crate) fn base(&self) -> &Path {
+        self.base.path()
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.base.path().join("root")
+    }
+
+    pub(crate) fn outside(&self) -> PathBuf {
+        self.base.path().join("outside")
+    }
+
+    /// A directory beside the root that controls may change; made anew with `canary` in it on each call.
+    pub(crate) fn throwaway(&self) -> PathBuf {
+        let path = self.base.path().join("throwaway");
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("canary"), "CANARY").unwrap();
+        path
+    }
+
+    pub(crate) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root().join(path)
+    }
+
+    fn with_parents(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    pub(crate) fn file(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
+        fs::write(self.with_parents(path), content).unwrap();
+        self
+    }
+
+    pub(crate) fn dir(&self, path: impl AsRef<Path>) -> &Self {
+        fs::create_dir_all(self.at(path)).unwrap();
+        self
+    }
+
+    pub(crate) fn link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> &Self {
+        symlink(to, self.with_parents(path)).unwrap();
+        self
+    }
+
+    pub(crate) fn hard_link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> &Self {
+        fs::hard_link(to, self.with_parents(path)).unwrap();
+        self
+    }
+
+    pub(crate) fn fifo(&self, path: impl AsRef<Path>) -> &Self {
+        rustix::fs::mkfifoat(CWD, self.with_parents(path), Mode::from_raw_mode(0o666)).unwrap();
+        self
+    }
+
+    /// A socket; its path must fit into a socket address, so it is bound through the working directory of nobody.
+    pub(crate) fn socket(&self, path: impl AsRef<Path>) -> &Self {
+        drop(UnixListener::bind(self.with_parents(path)).unwrap());
+        self
+    }
+
+    /// A device node; false where this user may make none.
+    pub(crate) fn device(&self, path: impl AsRef<Path>, kind: FileType, major: u32, minor: u32) -> bool {
+        let node = rustix::fs::makedev(major, minor);
+        rustix::fs::mknodat(CWD, self.with_parents(path), kind, Mode::from_raw_mode(0o666), node).is_ok()
+    }
+
+    pub(crate) fn mode(&self, path: impl AsRef<Path>, mode: u32) -> &Self {
+        fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode)).unwrap();
+        self
+    }
+
+    pub(crate) fn mode_of(&self, path: impl AsRef<Path>) -> u32 {
+        fs::symlink_metadata(self.at(path)).unwrap().permissions().mode() & 0o7777
+    }
+
+    pub(crate) fn content(&self, path: impl AsRef<Path>) -> Vec<u8> {
+        fs::read(self.at(path)).unwrap()
+    }
+
+    /// Whether the name is there, as anything.
+    pub(crate) fn has(&self, path: impl AsRef<Path>) -> bool {
+        fs::symlink_metadata(self.at(path)).is_ok()
+    }
+
+    pub(crate) fn names(&self, dir: impl AsRef<Path>) -> BTreeSet<OsString> {
+        fs::read_dir(self.at(dir)).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    /// Everything beneath the root as it is now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.root())
+    }
+
+    /// Panics if anything outside the root changed.
+    #[track_caller]
+    pub(crate) fn verify(&self) {
+        self.before.assert_same(&Snapshot::take(&self.outside()), "the canary outside the root changed");
+        let beside: BTreeSet<_> =
+            fs::read_dir(self.base()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let expected = ["outside", "root", "throwaway"].map(OsString::from);
+        assert!(
+            expected.iter().all(|name| beside.contains(name))
+                && beside
+                    .iter()
+                    .all(|name| { expected.contains(name) || name.to_string_lossy().starts_with("test-") }),
+            "something appeared or vanished beside the root: {beside:?}"
+        );
+    }
+
+    /// A path beside the root that a test may use for its own ends.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.base().join(format!("test-{name}"))
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.verify();
+        }
+        // The library's own temporary directory cannot remove what these tests build: too deep, or mode 000.
+        if fs::remove_dir_all(self.root()).is_err() {
+            let _ = Command::new("chmod").arg("-R").arg("u+rwx").arg(self.root()).output();
+            let _ = Command::new("rm").arg("-rf").arg(self.root()).output();
+        }
+    }
+}

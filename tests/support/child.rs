@@ -1,0 +1,121 @@
+//! Test bodies that need a process of their own: a limit, another user, a count of descriptors.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+const VARIABLE: &str = "BENEATH_TEST_CHILD";
+const NOBODY: u32 = 65534;
+
+/// Whether this process is the child that `run` started for `test`.
+pub(crate) fn is(test: &str) -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|name| name == test)
+}
+
+/// This test binary, told to run one test as a child.
+pub(crate) fn command(test: &str) -> Command {
+    command_of(&std::env::current_exe().unwrap(), test)
+}
+
+fn command_of(binary: &std::path::Path, test: &str) -> Command {
+    let mut command = Command::new(binary);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(VARIABLE, test);
+    command
+}
+
+/// Runs `body` in a child process; `test` is the full name of the calling test.
+#[track_caller]
+pub(crate) fn run(test: &str, body: impl FnOnce()) {
+    if is(test) {
+        return body();
+    }
+    finish(command(test), test);
+}
+
+/// Runs `body` as a user without privileges: here if this process has none, else in a child.
+#[track_caller]
+pub(crate) fn run_unprivileged(test: &str, body: impl FnOnce()) {
+    if is(test) || !super::is_root() {
+        return body();
+    }
+    // The build directory may be out of that user's reach.
+    let place = tempfile::Builder::new().prefix("beneath-test-").tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let binary: PathBuf = place.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    let mut command = command_of(&binary, test);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    finish(command, test);
+}
+
+/// Waits for the child and shows what it said if it failed.
+#[track_caller]
+pub(crate) fn finish(mut command: Command, test: &str) {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    for line in said.lines().filter(|line| line.starts_with("skipped ")) {
+        super::skip(&line["skipped ".len()..]);
+    }
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "child of {test}: {}\n{said}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Sets both limits for descriptors of this process.
+pub(crate) fn limit_descriptors(count: u64) {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum: Some(count) }).unwrap();
+}
+
+/// The number of descriptors this process has open; only meaningful in a child with one thread at work.
+pub(crate) fn open_descriptors() -> usize {
+    // The listing itself holds one.
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// The most memory this process has had resident, in bytes.
+pub(crate) fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Polls until `done` or panics after `patience`.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < patience, "{what} did not happen within {patience:?}");
+        std::thread::yield_now();
+    }
+}
+
+const RERUN: &str = "BENEATH_TEST_RERUN";
+
+/// Runs this whole test binary again in a child that `prepare` may change, but for tests whose name contains one of
+/// `except`. Does nothing in such a child.
+#[track_caller]
+pub(crate) fn rerun(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
+    if std::env::var_os(RERUN).is_some() {
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(RERUN, "1").stdin(Stdio::null());
+    for name in except {
+        command.args(["--skip", name]);
+    }
+    prepare(&mut command);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("test result: ok"),
+        "{label}: {}\n{said}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

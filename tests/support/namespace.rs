@@ -1,0 +1,40 @@
+//! A mount namespace for one thread, so that tests can mount without anybody else noticing.
+
+use std::path::PathBuf;
+use std::thread;
+
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::thread::UnshareFlags;
+
+/// Runs `body` on a thread with its own mounts; false (and a reason on stdout) where this user may not.
+#[track_caller]
+pub(crate) fn with_private_mounts(body: impl FnOnce() + Send) -> bool {
+    let outcome = thread::scope(|scope| scope.spawn(|| enter().map(|()| body())).join());
+    match outcome {
+        Ok(Ok(())) => true,
+        Ok(Err(errno)) => {
+            super::skip(&format!("no private mount namespace: {errno}"));
+            false
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+// The safe function is deprecated because of `FILES`, which is not asked for here.
+#[allow(deprecated)]
+fn enter() -> rustix::io::Result<()> {
+    rustix::thread::unshare(UnshareFlags::NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+}
+
+/// Mount points that go when this does, so that the arena around them can.
+#[derive(Debug)]
+pub(crate) struct Mounted<const N: usize>(pub(crate) [PathBuf; N]);
+
+impl<const N: usize> Drop for Mounted<N> {
+    fn drop(&mut self) {
+        for point in &self.0 {
+            let _ = unmount(point, UnmountFlags::DETACH);
+        }
+    }
+}

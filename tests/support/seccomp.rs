@@ -1,0 +1,99 @@
+//! Threads and children from which the kernel takes calls away.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use rustix::io::Errno;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub(super) const OPENAT: i64 = 257;
+    pub(super) const LINKAT: i64 = 265;
+    pub(super) const RENAMEAT2: i64 = 316;
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod number {
+    pub(super) const OPENAT: i64 = 56;
+    pub(super) const LINKAT: i64 = 37;
+    pub(super) const RENAMEAT2: i64 = 276;
+}
+const OPENAT2: i64 = 437;
+
+const TMPFILE_BIT: u64 = 0o20_000_000;
+const AT_EMPTY_PATH: u64 = 0x1000;
+const AT_SYMLINK_FOLLOW: u64 = 0x400;
+const RENAME_NOREPLACE: u64 = 1;
+
+/// One call that fails, always with the same errno.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Denial {
+    /// `openat2`, as an old kernel (ENOSYS) or a strict profile (EPERM) answers it.
+    Openat2(Errno),
+    /// `openat` with `O_TMPFILE`.
+    Tmpfile(Errno),
+    /// `linkat` with `AT_EMPTY_PATH`.
+    LinkEmptyPath(Errno),
+    /// `linkat` through a link to a descriptor.
+    LinkFollow(Errno),
+    /// `renameat2` with `RENAME_NOREPLACE`.
+    RenameNoReplace(Errno),
+}
+
+impl Denial {
+    fn parts(self) -> (i64, Option<(u8, u64)>, Errno) {
+        match self {
+            Self::Openat2(errno) => (OPENAT2, None, errno),
+            Self::Tmpfile(errno) => (number::OPENAT, Some((2, TMPFILE_BIT)), errno),
+            Self::LinkEmptyPath(errno) => (number::LINKAT, Some((4, AT_EMPTY_PATH)), errno),
+            Self::LinkFollow(errno) => (number::LINKAT, Some((4, AT_SYMLINK_FOLLOW)), errno),
+            Self::RenameNoReplace(errno) => (number::RENAMEAT2, Some((4, RENAME_NOREPLACE)), errno),
+        }
+    }
+
+    fn apply(self) {
+        let (call, flag, errno) = self.parts();
+        let rules = flag
+            .map(|(argument, bit)| {
+                let has = SeccompCmpOp::MaskedEq(bit);
+                let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, bit).unwrap();
+                SeccompRule::new(vec![condition]).unwrap()
+            })
+            .into_iter()
+            .collect();
+        let errno = u32::try_from(errno.raw_os_error()).unwrap();
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(
+            BTreeMap::from([(call, rules)]),
+            SeccompAction::Allow,
+            SeccompAction::Errno(errno),
+            arch,
+        )
+        .unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+    }
+}
+
+/// Runs `body` on a thread, and in the children it starts, where each of `denials` holds.
+pub(crate) fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Send) -> T {
+    let outcome = thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                denials.iter().for_each(|denial| denial.apply());
+                body()
+            })
+            .join()
+    });
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Runs this whole test binary again, but for tests whose name contains one of `except`, in a child from which
+/// `openat2` was taken with `errno`.
+#[track_caller]
+pub(crate) fn rerun_without_openat2(errno: Errno, except: &[&str]) {
+    let label = format!("without openat2 ({errno})");
+    denied(&[Denial::Openat2(errno)], || super::child::rerun(&label, except, |_| {}));
+}
