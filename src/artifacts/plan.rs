@@ -129,9 +129,11 @@ fn admit(object: &Listed, prefix: &Prefix, limits: &ObjectLimits, reserved: &Res
 
 /// Whether the top name of `path` is reserved, also on a file system that folds case.
 pub(crate) fn is_reserved(path: &SafePath, reserved: &Reserved) -> bool {
-    path.components()
-        .next()
-        .is_some_and(|top| reserved.iter().any(|name| top.to_lowercase() == name.as_str().to_lowercase()))
+    let folded = |top: &str, name: &str| {
+        top.eq_ignore_ascii_case(name) || (!top.is_ascii() && top.to_lowercase() == name.to_lowercase())
+    };
+    let mut components = path.components();
+    components.next().is_some_and(|top| reserved.iter().any(|name| folded(top, name.as_str())))
 }
 
 #[cfg(test)]

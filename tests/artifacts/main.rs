@@ -5,6 +5,7 @@ mod bundle;
 mod faults;
 mod keys;
 mod kill;
+mod memory;
 mod mirror;
 mod race;
 mod restore;
