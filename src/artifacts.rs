@@ -58,6 +58,7 @@
 //! # }
 //! ```
 
+mod base;
 mod bundle;
 mod fetch;
 mod journal;

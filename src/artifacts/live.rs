@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Artifacts;
+use super::base::Intents;
 use super::fetch::{Content, Fetcher, Target, written};
-use super::mirror::Intents;
 use super::plan::{Planned, is_reserved};
 use super::restore::{OnLocal, Restored};
 use super::source::Condition;

@@ -99,10 +99,8 @@ fn parse_stamp(numbers: &str) -> Option<Stamp> {
 }
 
 pub(crate) fn hex(digest: &Digest) -> String {
-    digest.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Digest> {

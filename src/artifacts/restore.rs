@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::Artifacts;
+use super::base::Base;
 use super::fetch::Fetcher;
 use super::journal::{self, Phase};
-use super::mirror::Base;
 use super::plan::{Plan, Planned, Refusal};
 use super::progress::{Event, Progress, Step};
 use super::publish::{Published, publish};
