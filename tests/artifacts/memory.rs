@@ -38,7 +38,7 @@ fn run(task: &str) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    println!("{}", text.lines().find(|line| line.starts_with(task)).unwrap_or_default());
+    println!("{}", text.lines().find(|line| line.contains(" KiB more")).unwrap_or_default());
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
