@@ -1,6 +1,6 @@
 //! What this host knows of the store, in its own state: which object held what, and what it was about to put.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,12 @@ const HEADER: &str = "beneath-mirror 1";
 
 /// What the store and the workspace had in common when this host last knew.
 #[derive(Debug, Default)]
-pub(crate) struct Base(BTreeMap<SafePath, Record>);
+pub(crate) struct Base {
+    /// As it was read, in the order of the paths.
+    known: Vec<Record>,
+    added: Vec<Record>,
+    removed: HashSet<SafePath>,
+}
 
 impl Base {
     /// Reads what was written last; what cannot be understood is as good as unknown.
@@ -30,15 +35,25 @@ impl Base {
         if lines.next().as_deref() != Some(HEADER) {
             return Ok(Self::default());
         }
-        let records = lines.map_while(|line| Record::parse(&line));
-        Ok(Self(records.map(|record| (record.path.clone(), record)).collect()))
+        let mut known: Vec<Record> = lines.map_while(|line| Record::parse(&line)).collect();
+        known.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Self { known, ..Self::default() })
     }
 
-    pub(crate) fn write(&self, state: &Root) -> Result<()> {
+    /// Writes what was read with all that has changed since.
+    pub(crate) fn write(mut self, state: &Root) -> Result<()> {
         let failed = |error: std::io::Error| Error::new("write", BASE, ErrorKind::Io).with_source(error);
+        self.known.retain(|record| !self.removed.contains(&record.path));
+        self.known.append(&mut self.added);
+        self.known.sort_by(|a, b| a.path.cmp(&b.path));
         let mut file = state.new_file(BASE)?;
         let mut text = format!("{HEADER}\n");
-        for record in self.0.values() {
+        let mut records = self.known.iter().peekable();
+        while let Some(record) = records.next() {
+            // The sort is stable: of several with one path the last is the newest.
+            if records.peek().is_some_and(|next| next.path == record.path) {
+                continue;
+            }
             record.write_line(&mut text);
             if text.len() > 1 << 16 {
                 file.write_all(text.as_bytes()).map_err(failed)?;
@@ -49,26 +64,28 @@ impl Base {
         file.commit_replace()
     }
 
+    /// What was known of `path` when this was read.
     pub(crate) fn get(&self, path: &SafePath) -> Option<&Record> {
-        self.0.get(path)
+        self.known.get(self.known.binary_search_by(|record| record.path.cmp(path)).ok()?)
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &SafePath> {
-        self.0.keys()
+        self.known.iter().map(|record| &record.path)
     }
 
     pub(crate) fn insert(&mut self, record: Record) {
-        self.0.insert(record.path.clone(), record);
+        self.added.push(record);
     }
 
     pub(crate) fn remove(&mut self, path: &SafePath) {
-        self.0.remove(path);
+        self.removed.insert(path.clone());
     }
 
     /// Notes the version that the local file prevailed over, so that a mirror may replace it.
     pub(crate) fn adopt(&mut self, path: &SafePath, etag: Option<Box<str>>) {
-        let record = Record { path: path.clone(), size: 0, etag, digest: [0; 32], stamp: None };
-        self.0.entry(path.clone()).or_insert(record);
+        if self.get(path).is_none() {
+            self.insert(Record { path: path.clone(), size: 0, etag, digest: [0; 32], stamp: None });
+        }
     }
 }
 

@@ -142,7 +142,7 @@ impl Artifacts {
         .await?;
         let is_known = |path: &SafePath| {
             let (seen, record) = (snapshot.find(path), base.get(path));
-            seen.zip(record).is_some_and(|(seen, record)| record.stamp == Some(seen.stamp))
+            seen.zip(record).is_some_and(|(seen, record)| record.stamp.as_deref() == Some(&seen.stamp))
         };
         let changed: Vec<SafePath> = snapshot.paths().filter(|path| !is_known(path)).cloned().collect();
         let deleted: Vec<SafePath> = match deletions {

@@ -49,7 +49,7 @@ pub(crate) struct Record {
     pub(crate) etag: Option<Box<str>>,
     pub(crate) digest: Digest,
     /// What the local file looked like when it was last known to hold this content.
-    pub(crate) stamp: Option<Stamp>,
+    pub(crate) stamp: Option<Box<Stamp>>,
 }
 
 impl Record {
@@ -62,7 +62,7 @@ impl Record {
         }
         out.push('\t');
         out.push_str(&hex(&self.digest));
-        let _ = match self.stamp {
+        let _ = match &self.stamp {
             Some(s) => write!(out, "\t{} {} {} {} {}", s.dev, s.ino, s.size, s.modified, s.changed),
             None => write!(out, "\t-"),
         };
@@ -80,7 +80,7 @@ impl Record {
         let digest = unhex(fields.next()?)?;
         let stamp = match fields.next()? {
             "-" => None,
-            numbers => Some(parse_stamp(numbers)?),
+            numbers => Some(Box::new(parse_stamp(numbers)?)),
         };
         Some(Self { path: SafePath::new(fields.next()?).ok()?, size, etag, digest, stamp })
     }
@@ -158,7 +158,7 @@ mod tests {
         ) {
             let Ok(path) = SafePath::new(&path) else { return Ok(()) };
             let stamp = modified.map(|modified| {
-                Stamp { dev: 1, ino: size, size, modified: modified.into(), changed: -1 }
+                Box::new(Stamp { dev: 1, ino: size, size, modified: modified.into(), changed: -1 })
             });
             let record = Record { path, size, etag: etag.map(Into::into), digest, stamp };
             let mut line = String::new();

@@ -138,7 +138,7 @@ impl Uploader {
             size,
             etag: etag.map(Into::into),
             digest,
-            stamp,
+            stamp: stamp.clone(),
         };
         if let Some(base) = known.base.filter(|base| base.digest == digest) {
             return Ok(Uploaded::Same(record(base.etag.as_deref().map(str::to_owned))));
@@ -251,7 +251,7 @@ impl Uploader {
             size: sent,
             etag: etag.map(Into::into),
             digest,
-            stamp,
+            stamp: stamp.clone(),
         };
         intend(path, &digest)?;
         if let Err(error) = self.compare(key, known.condition()).await {
@@ -353,9 +353,9 @@ enum Settled {
 }
 
 /// The stamp of an open file, unless a change right now could leave it as it is.
-fn lasting_stamp(file: &ContainedFile) -> Option<Stamp> {
+fn lasting_stamp(file: &ContainedFile) -> Option<Box<Stamp>> {
     let stamp = Stamp::of(file.metadata());
-    if is_fresh(&stamp, SystemTime::now()) { None } else { Some(stamp) }
+    if is_fresh(&stamp, SystemTime::now()) { None } else { Some(Box::new(stamp)) }
 }
 
 fn is_conflict(error: &Error) -> bool {
