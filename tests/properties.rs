@@ -230,7 +230,7 @@ proptest! {
     #[test]
     fn any_sequence_agrees_with_the_model(steps in prop::collection::vec(step(), 1..40)) {
         for choice in resolvers() {
-            let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+            let arena = Arena::quick();
             let root = arena.open(Policy::default().with_resolver(choice));
             let mut model = Model::default();
             for step in &steps {
@@ -244,7 +244,7 @@ proptest! {
     #[test]
     fn no_bytes_as_a_path_panic_or_escape(raw in prop::collection::vec(any::<u8>(), 0..40)) {
         use std::os::unix::ffi::OsStrExt as _;
-        let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+        let arena = Arena::quick();
         let path = Path::new(std::ffi::OsStr::from_bytes(&raw));
         for choice in resolvers() {
             let root = arena.open(Policy::default().with_resolver(choice));
@@ -264,7 +264,7 @@ proptest! {
     ) {
         let raw = parts.join("/");
         for choice in resolvers() {
-            let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+            let arena = Arena::quick();
             arena.dir("a").link("out", arena.outside()).link("rel", "../outside").link("a/rel", "../../outside");
             arena.link("loop", "loop").link("a/out", arena.outside()).file(support::op::RENAME_SOURCE, "");
             let root = arena.open(Policy::default().with_resolver(choice));

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,7 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
     let (ours_path, cap_path, pathrs_path, same_path) = (path.clone(), path.clone(), path.clone(), path);
     let other = pathrs::Root::open(&dir).unwrap();
     let pinning = pathrs::Root::open(&dir).unwrap();
+    let (cap_pinning, cap_same_path) = (capped(&dir), same_path.clone());
     let mut lines = vec![
         many("std", move || assert_eq!(fs::read(&absolute).unwrap().len(), 1024)),
         if nodev { many("raw", direct) } else { many("raw", pinned) },
@@ -133,7 +134,17 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
         }),
     ];
     if !nodev {
-        // What it takes pathrs never to open a device node, which the plain lines above do not prevent.
+        // What it takes the others never to open a device node, which their plain lines above do not prevent.
+        lines.push(many("cap-std, pinned", move || {
+            use cap_std::fs::OpenOptionsExt;
+            let mut options = cap_std::fs::OpenOptions::new();
+            options.read(true).custom_flags((OFlags::PATH | OFlags::NOFOLLOW).bits() as i32);
+            let pin = cap_pinning.open_with(&cap_same_path, &options).unwrap();
+            assert!(pin.metadata().unwrap().is_file());
+            let file =
+                openat(CWD, format!("/proc/self/fd/{}", pin.as_raw_fd()), READ, Mode::empty()).unwrap();
+            assert_eq!(read_all(&file, 1024).len(), 1024);
+        }));
         lines.push(many("pathrs, pinned", move || {
             let pin = pinning.resolve(&same_path).unwrap();
             assert!(FileType::from_raw_mode(fstat(&pin).unwrap().st_mode).is_file());
@@ -348,6 +359,8 @@ fn raw_sizes<P: rustix::path::Arg>(parent: impl AsFd, name: P, deep: bool) -> u6
         if matches!(entry.file_name().to_bytes(), b"." | b"..") {
             continue;
         }
+        // An owned name, as every other way gives one.
+        std::hint::black_box(entry.file_name().to_owned());
         let found = statx(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW, wanted).unwrap();
         if FileType::from_raw_mode(found.stx_mode.into()).is_file() {
             total += found.stx_size;

@@ -203,84 +203,51 @@ impl SessionId {
     }
 }
 
-impl fmt::Display for MessageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// What both kinds of id are to the rest of the world.
+macro_rules! is_a_component {
+    ($id:ident) => {
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl<T: ?Sized> AsRef<T> for $id
+        where
+            SafeName: AsRef<T>,
+        {
+            fn as_ref(&self) -> &T {
+                self.0.as_ref()
+            }
+        }
+
+        impl Borrow<str> for $id {
+            fn borrow(&self) -> &str {
+                self.as_str()
+            }
+        }
+
+        impl From<$id> for SafeName {
+            fn from(id: $id) -> Self {
+                id.0
+            }
+        }
+
+        impl From<&$id> for SafePath {
+            fn from(id: &$id) -> Self {
+                id.as_name().into()
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $id {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let name = String::deserialize(deserializer)?;
+                Self::from_component(&name).map_err(serde::de::Error::custom)
+            }
+        }
+    };
 }
 
-impl<T: ?Sized> AsRef<T> for MessageId
-where
-    SafeName: AsRef<T>,
-{
-    fn as_ref(&self) -> &T {
-        self.0.as_ref()
-    }
-}
-
-impl Borrow<str> for MessageId {
-    fn borrow(&self) -> &str {
-        self.as_str()
-    }
-}
-
-impl From<MessageId> for SafeName {
-    fn from(id: MessageId) -> Self {
-        id.0
-    }
-}
-
-impl From<&MessageId> for SafePath {
-    fn from(id: &MessageId) -> Self {
-        id.as_name().into()
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for MessageId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        Self::from_component(&name).map_err(serde::de::Error::custom)
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<T: ?Sized> AsRef<T> for SessionId
-where
-    SafeName: AsRef<T>,
-{
-    fn as_ref(&self) -> &T {
-        self.0.as_ref()
-    }
-}
-
-impl Borrow<str> for SessionId {
-    fn borrow(&self) -> &str {
-        self.as_str()
-    }
-}
-
-impl From<SessionId> for SafeName {
-    fn from(id: SessionId) -> Self {
-        id.0
-    }
-}
-
-impl From<&SessionId> for SafePath {
-    fn from(id: &SessionId) -> Self {
-        id.as_name().into()
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for SessionId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        Self::from_component(&name).map_err(serde::de::Error::custom)
-    }
-}
+is_a_component!(MessageId);
+is_a_component!(SessionId);

@@ -42,8 +42,9 @@ impl Root {
     /// [`Busy`](ErrorKind::Busy) if the guest keeps removing what is made, and the kinds of every resolution.
     ///
     /// # Races
-    /// Of two concurrent callers both succeed. The guest may replace the directory afterwards: use
-    /// [`descend`](Self::descend) or a path through this root, never the memory of this call.
+    /// Of two concurrent callers both succeed. A guest that exchanges the new directory for another of its own at once
+    /// has mode and owner given to that one. It may replace the directory afterwards: use [`descend`](Self::descend) or
+    /// a path through this root, never the memory of this call.
     ///
     /// ```
     /// use beneath::Ensured;

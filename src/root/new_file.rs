@@ -142,7 +142,7 @@ impl io::Write for NewFile {
         if let Some(kind) = self.failed {
             return Err(Error::new("write", &self.subject, kind).into());
         }
-        if self.limit - self.written < bytes.len() as u64 {
+        if self.limit.saturating_sub(self.written) < bytes.len() as u64 {
             let error = Error::new("write", &self.subject, ErrorKind::TooLarge);
             return Err(self.fail(error));
         }

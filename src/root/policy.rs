@@ -198,16 +198,18 @@ impl Access {
     }
 
     /// Gives new entries to `uid`; needs the privilege to do so.
+    ///
+    /// [`u32::MAX`] is nobody's id, and stands for no change as it does for the kernel.
     #[must_use]
     pub const fn with_owner(mut self, uid: u32) -> Self {
-        self.owner = Some(uid);
+        self.owner = some_id(uid);
         self
     }
 
-    /// Gives new entries to `gid`; needs membership or privilege.
+    /// Gives new entries to `gid`; needs membership or privilege. [`u32::MAX`] stands for no change.
     #[must_use]
     pub const fn with_group(mut self, gid: u32) -> Self {
-        self.group = Some(gid);
+        self.group = some_id(gid);
         self
     }
 
@@ -233,5 +235,12 @@ impl Access {
     #[must_use]
     pub const fn group(self) -> Option<u32> {
         self.group
+    }
+}
+
+const fn some_id(id: u32) -> Option<u32> {
+    match id {
+        u32::MAX => None,
+        _ => Some(id),
     }
 }

@@ -14,7 +14,7 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -82,7 +82,8 @@ impl Root {
     /// of it stays in `quarantine` under a name that begins with `.beneath-`.
     ///
     /// # Errors
-    /// As [`remove_tree_contained`](Self::remove_tree_contained).
+    /// As [`remove_tree_contained`](Self::remove_tree_contained), as long as the directory still has its name. Once it was
+    /// moved, whatever goes wrong is told in [`Removed`].
     ///
     /// # Races
     /// A guest that holds a descriptor or working directory inside can still create there until the removal has passed.
@@ -111,7 +112,14 @@ impl Root {
             }
             return Err(failed(errno));
         }
-        Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).map_err(failed)
+        // It has lost its name, so from here on whatever goes wrong is told as something left.
+        Ok(Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).unwrap_or_else(
+            |errno| Removed {
+                left: vec![Left { path: PathBuf::new(), kind: ErrorKind::of(errno) }],
+                left_total: 1,
+                ..Removed::default()
+            },
+        ))
     }
 }
 

@@ -134,7 +134,14 @@ impl Root {
     ) -> rustix::io::Result<OwnedFd> {
         match self.resolver() {
             Resolver::Openat2 => {
-                open_beneath(dir, name, flags, ResolveFlags::NO_SYMLINKS | confinement(mounts))
+                match open_beneath(dir, name, flags, ResolveFlags::NO_SYMLINKS | confinement(mounts)) {
+                    // Not only a mount, but also a directory that is moved away during the lookup.
+                    Err(Errno::XDEV) => match describe_at(dir, name) {
+                        Ok(entry) if !self.mount.is(entry.mount()) => Err(Errno::XDEV),
+                        _ => Err(Errno::NOENT),
+                    },
+                    result => result,
+                }
             }
             Resolver::Walk => step(dir, name, flags, self.boundary(mounts)),
         }
@@ -178,12 +185,15 @@ impl Root {
         };
         open(flags, self.policy.mounts()).map_err(|errno| {
             let error = Error::from_errno(operation, subject(path), errno);
-            // EXDEV is both "left the root" and "met a mount": ask once more, for the error only.
-            match errno {
-                Errno::XDEV if open(OFlags::PATH, Mounts::Cross).is_err() => {
-                    error.with_kind(ErrorKind::Escape)
-                }
-                _ => error,
+            if errno != Errno::XDEV {
+                return error;
+            }
+            // Both "left the root" and "met a mount": ask once more, for the error only.
+            let elsewhere =
+                |fd: &OwnedFd| describe(fd.as_fd()).is_ok_and(|entry| !self.mount.is(entry.mount()));
+            match open(OFlags::PATH, Mounts::Cross) {
+                Ok(fd) if elsewhere(&fd) => error,
+                _ => error.with_kind(ErrorKind::Escape),
             }
         })
     }

@@ -24,7 +24,8 @@ use crate::support::{Arena, Op, child, for_each_resolver, kind, resolvers, skip,
 fn class_a_link_at_parent_component() {
     for_each_resolver(|root, arena| {
         arena.dir("a/b/c").file(RENAME_SOURCE, "x");
-        // Absolute, relative, chained, to itself, to `.`, to `/`: at each depth.
+        // Absolute, relative, chained, to itself, to `.`, to the directory above the root: at each depth. Not to `/`:
+        // were the crate wrong, this test would cost the machine.
         for (depth, parent) in ["", "a/", "a/b/"].into_iter().enumerate() {
             let up = "../".repeat(depth + 1);
             arena.link(format!("{parent}abs"), arena.outside());
@@ -32,11 +33,11 @@ fn class_a_link_at_parent_component() {
             arena.link(format!("{parent}chain"), "abs");
             arena.link(format!("{parent}self"), "self");
             arena.link(format!("{parent}here"), ".");
-            arena.link(format!("{parent}slash"), "/");
+            arena.link(format!("{parent}top"), arena.base());
         }
         let before = arena.snapshot();
         for parent in ["", "a/", "a/b/"] {
-            for link in ["abs", "rel", "chain", "self", "here", "slash"] {
+            for link in ["abs", "rel", "chain", "self", "here", "top"] {
                 for leaf in ["secret", "sub/x", "new"] {
                     for op in Op::ALL {
                         let path = format!("{parent}{link}/{leaf}");
@@ -332,12 +333,12 @@ fn class_p_a_crash_leaves_nothing_torn() {
 fn class_q_every_descriptor_limit_is_survived() {
     child::run("attacks::class_q_every_descriptor_limit_is_survived", || {
         for choice in resolvers() {
-            let arena = Arena::new();
+            let arena = Arena::quick();
             arena.file("a/b/c/f", "x").link("a/l", "b").fifo("p").file(RENAME_SOURCE, "x").file("f", "x");
             let root = arena.open(Policy::default().with_resolver(choice));
             let before = child::open_descriptors();
             let mut succeeded = 0;
-            for limit in 0..64 {
+            for limit in (0..24).chain([32, 48, 64]) {
                 let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
                 let set = |current| {
                     setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).unwrap()

@@ -116,7 +116,7 @@ fn list_refuses_everything_but_a_real_directory() {
 #[test]
 fn list_streams_a_wide_directory() {
     for choice in resolvers() {
-        let arena = Arena::new();
+        let arena = Arena::quick();
         arena.dir("d");
         tree::wide(fs::File::open(arena.at("d")).unwrap(), 5_000);
         let root = arena.open(Policy::default().with_resolver(choice));

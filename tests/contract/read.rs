@@ -3,13 +3,16 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use beneath::{ErrorKind, HardLinks, Policy, Root};
 use rustix::fs::FileType;
+use rustix::mount::{MountFlags, mount};
 
+use crate::support::namespace::{Mounted, with_private_mounts};
 use crate::support::watchdog::best_of_three;
 use crate::support::{Arena, for_each_policy, for_each_resolver, kind, resolvers, skip, within};
 
@@ -121,12 +124,22 @@ fn refused_at_once(root: &Arc<Root>, path: &'static str, expected: ErrorKind) {
     }
 }
 
-fn shared_roots(body: impl Fn(&Arc<Root>, &Arena)) {
-    for choice in resolvers() {
-        let arena = Arena::new();
-        let root = Arc::new(arena.open(Policy::default().with_resolver(choice)));
-        body(&root, &arena);
-    }
+/// Runs `body` for each resolver, here and on a `nodev` mount, where reading takes a shorter way.
+fn shared_roots(body: impl Fn(&Arc<Root>, &Arena) + Sync) {
+    let run = |place: &Path| {
+        for choice in resolvers() {
+            let arena = Arena::within(place);
+            println!("{choice:?} in {}", place.display());
+            body(&Arc::new(arena.open(Policy::default().with_resolver(choice))), &arena);
+        }
+    };
+    run(&std::env::temp_dir());
+    let place = tempfile::tempdir().unwrap();
+    with_private_mounts(|| {
+        mount("tmpfs", place.path(), "tmpfs", MountFlags::NODEV | MountFlags::NOSUID, None).unwrap();
+        let _mounted = Mounted([place.path().to_path_buf()]);
+        run(place.path());
+    });
 }
 
 #[test]

@@ -15,7 +15,8 @@ use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tre
 #[test]
 fn removes_everything_a_guest_can_make() {
     for_each_resolver(|root, arena| {
-        arena.file("t/a/b/f", "x").fifo("t/p").socket("t/a/s").dir("t/empty").link("t/slash", "/");
+        // A link to what holds the arena stands for one to `/`: were the crate wrong, that would cost the machine.
+        arena.file("t/a/b/f", "x").fifo("t/p").socket("t/a/s").dir("t/empty").link("t/top", arena.base());
         arena
             .link("t/out", arena.outside())
             .link("t/up", "..")
@@ -71,6 +72,19 @@ fn modes_without_permission_do_not_stop_the_owner() {
             let removed = root.remove_tree_contained("t").unwrap();
             assert!(removed.complete, "{removed:?}");
             assert!(!arena.has("t"));
+        });
+    });
+}
+
+/// Without privileges, so that the host is spared even by a crate that follows the link.
+#[test]
+fn a_link_to_the_root_of_the_host_is_only_unlinked() {
+    child::run_unprivileged("remove::a_link_to_the_root_of_the_host_is_only_unlinked", || {
+        for_each_resolver(|root, arena| {
+            arena.file("t/a/f", "x").link("t/host", "/").link("t/a/host", "/").link("t/tmp", "/tmp");
+            let removed = root.remove_tree_contained("t").unwrap();
+            assert!(removed.complete, "{removed:?}");
+            assert_eq!((removed.files, removed.directories), (4, 2));
         });
     });
 }
@@ -137,7 +151,7 @@ fn deep_trees_go_at_few_descriptors() {
         child::limit_descriptors(64);
         for choice in resolvers() {
             for (name, levels) in [("d", 1_500), (&*"n".repeat(255), 600)] {
-                let arena = Arena::new();
+                let arena = Arena::quick();
                 arena.dir("t").link("t/out", arena.outside());
                 let bottom = tree::deep(fs::File::open(arena.at("t")).unwrap(), name, levels);
                 tree::wide(&bottom, 3);
@@ -168,7 +182,7 @@ fn branches_at_every_level_go_too() {
     child::run("remove::branches_at_every_level_go_too", || {
         child::limit_descriptors(64);
         for choice in resolvers() {
-            let arena = Arena::new();
+            let arena = Arena::quick();
             arena.dir("t");
             // Same names at each level, so that what is moved up meets its namesakes.
             let mut at: std::os::fd::OwnedFd = fs::File::open(arena.at("t")).unwrap().into();
@@ -189,57 +203,77 @@ fn branches_at_every_level_go_too() {
     });
 }
 
+/// Three guests that make directories in `path` as fast as they can while `host` works. Returns what `host` did,
+/// how long it took, and the longest any guest had to wait for one of its own calls.
+fn besieged<T>(path: &Path, host: impl FnOnce() -> T) -> (T, Duration, Duration) {
+    let (stop, made, longest) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for guest in 0..3 {
+            let (stop, made, longest) = (&stop, &made, &longest);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    let number = made.fetch_add(1, Ordering::Relaxed);
+                    let _ = mkdirat(CWD, path.join(format!("g{guest}-{number}")), Mode::RWXU);
+                    let waited = u64::try_from(start.elapsed().as_micros()).unwrap();
+                    longest.fetch_max(waited, Ordering::Relaxed);
+                }
+            });
+        }
+        while made.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        let done = host();
+        let took = start.elapsed();
+        stop.store(true, Ordering::Relaxed);
+        (done, took, Duration::from_micros(longest.load(Ordering::Relaxed)))
+    })
+}
+
 #[test]
 fn a_guest_that_keeps_creating_does_not_hold_it_beyond_its_budget() {
+    const TIME: Duration = Duration::from_millis(300);
     for choice in resolvers() {
-        let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+        let arena = Arena::quick();
         let root = arena.open(Policy::default().with_resolver(choice));
-        let mut incomplete = 0;
-        for round in 0..5 {
+        let mut kept_up = false;
+        for round in 0..8 {
             let top = format!("t{round}");
             arena.dir(&top);
             tree::wide(fs::File::open(arena.at(&top)).unwrap(), 20_000);
-            let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
-            let path = arena.at(&top);
-            let (removed, took) = std::thread::scope(|scope| {
-                for guest in 0..3 {
-                    let (stop, made, path) = (&stop, &made, &path);
-                    scope.spawn(move || {
-                        while !stop.load(Ordering::Relaxed) {
-                            let number = made.fetch_add(1, Ordering::Relaxed);
-                            let _ = mkdirat(CWD, path.join(format!("g{guest}-{number}")), Mode::RWXU);
-                        }
-                    });
-                }
-                while made.load(Ordering::Relaxed) < 100 {
-                    std::thread::yield_now();
-                }
-                let start = Instant::now();
-                let budget = Budget::unlimited().with_time(Duration::from_millis(300));
-                let removed = root.remove_tree_contained_within(&top, budget).unwrap();
-                let took = start.elapsed();
-                stop.store(true, Ordering::Relaxed);
-                (removed, took)
-            });
-            assert!(took < Duration::from_millis(1_300), "took {took:?}");
-            assert_eq!(removed.complete, !arena.has(&top) || removed.left.is_empty(), "{removed:?}");
+            let budget = Budget::unlimited().with_time(TIME);
+            let (removed, took, waited) =
+                besieged(&arena.at(&top), || root.remove_tree_contained_within(&top, budget).unwrap());
+            assert_eq!(removed.complete, !arena.has(&top), "{removed:?}");
             if !removed.complete {
                 assert!(!removed.left.is_empty() && removed.left_total > 0);
-                incomplete += 1;
+                assert!(root.remove_tree_contained_within(&top, Budget::unlimited()).unwrap().complete);
             }
-            assert!(root.remove_tree_contained_within(&top, Budget::unlimited()).is_ok() || !arena.has(&top));
-            if incomplete > 0 {
+            // Where a single call of a guest takes this long, the machine stands still and not the removal.
+            if waited > Duration::from_millis(500) {
+                println!("void: a guest waited {waited:?} for one call");
+                continue;
+            }
+            assert!(
+                took < TIME + Duration::from_secs(1),
+                "took {took:?} while no guest waited above {waited:?}"
+            );
+            if !removed.complete {
+                kept_up = true;
                 break;
             }
         }
-        assert!(incomplete > 0, "the guest never kept up: this showed nothing");
+        if !kept_up {
+            skip("in eight rounds no guest kept up on a machine that did not stall");
+        }
     }
 }
 
 #[test]
 fn the_default_budget_ends_too() {
     // A thousand passes that each find something new: the default must not be "for ever".
-    let arena = Arena::on_tmpfs().unwrap_or_else(Arena::new);
+    let arena = Arena::quick();
     arena.dir("t");
     let root = arena.open(Policy::default());
     let (stop, path) = (std::sync::Arc::new(AtomicBool::new(false)), arena.at("t"));
@@ -266,39 +300,44 @@ fn the_default_budget_ends_too() {
 
 #[test]
 fn a_directory_exchanged_for_a_link_is_not_followed() {
-    for_each_resolver(|root, arena| {
-        let outside = arena.outside();
-        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    for choice in resolvers() {
+        let arena = Arena::quick();
+        let root = arena.open(Policy::default().with_resolver(choice));
+        let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // One real directory and one link outside, exchanged as fast as the kernel can.
-                let (a, b) = (arena.at("t/swap"), arena.at("t/link"));
+                // The same names as outside, so that following shows. Filled where no link ever is: a path through
+                // the exchanged name would make the attacker itself write outside.
+                let (ready, real, link) = (arena.at("ready"), arena.at("t/swap"), arena.at("t/link"));
                 while !stop.load(Ordering::Relaxed) {
-                    let _ = fs::create_dir_all(a.join("sub"));
-                    let _ = fs::write(a.join("sub/x"), "");
-                    let _ = std::os::unix::fs::symlink(&outside, &b);
+                    let _ = fs::create_dir_all(ready.join("sub"));
+                    let _ = fs::write(ready.join("sub/x"), "");
+                    let _ = fs::write(ready.join("secret"), "");
+                    let _ = fs::create_dir(arena.at("t"));
+                    let _ = fs::rename(&ready, &real);
+                    let _ = std::os::unix::fs::symlink(arena.outside(), &link);
                     for _ in 0..10 {
-                        let _ = renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE);
+                        if renameat_with(CWD, &real, CWD, &link, RenameFlags::EXCHANGE).is_ok() {
+                            swaps.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
-                    done.fetch_add(1, Ordering::Relaxed);
                 }
             });
             for _ in 0..100 {
-                let seen = done.load(Ordering::Relaxed);
-                while done.load(Ordering::Relaxed) == seen {
+                let seen = swaps.load(Ordering::Relaxed);
+                while swaps.load(Ordering::Relaxed) == seen {
                     std::thread::yield_now();
                 }
                 let budget = Budget::unlimited().with_time(Duration::from_millis(20));
-                match root.remove_tree_contained_within("t", budget) {
-                    Ok(_) => {}
-                    Err(error) => {
-                        assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy), "{error}")
-                    }
+                if let Err(error) = root.remove_tree_contained_within("t", budget) {
+                    assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy), "{error}");
                 }
             }
             stop.store(true, Ordering::Relaxed);
         });
-    });
+        assert!(swaps.into_inner() >= 100, "nothing was exchanged");
+        arena.verify();
+    }
 }
 
 #[test]

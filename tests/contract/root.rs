@@ -24,6 +24,24 @@ fn opens_a_directory_and_nothing_else() {
 }
 
 #[test]
+fn odd_places_are_errors_and_not_panics() {
+    let open = |path: &str| Root::open_ambient(path, ambient_authority());
+    assert_eq!(kind(open("")), ErrorKind::NotFound);
+    assert_eq!(kind(open("a\0b")), ErrorKind::InvalidPath);
+    assert_eq!(kind(open(&"n".repeat(5000))), ErrorKind::InvalidPath);
+    let arena = Arena::new();
+    arena.file("f", "x");
+    for choice in resolvers() {
+        let fd = OwnedFd::from(File::open(arena.at("f")).unwrap());
+        let root = Root::from(fd).with_policy(Policy::default().with_resolver(choice));
+        for op in crate::support::Op::ALL {
+            assert!(op.run(&root, "x").is_err(), "{op:?} on a file");
+        }
+        assert!(root.list(".").is_err());
+    }
+}
+
+#[test]
 fn error_of_opening_tells_no_host_path() {
     let arena = Arena::new();
     let error = Root::open_ambient(arena.at("none"), ambient_authority()).unwrap_err();
@@ -64,6 +82,9 @@ fn converts_from_and_to_other_handles() {
     assert!(rustix::fs::fstat(root.as_fd()).is_ok());
     let dir = Dir::from(root);
     assert_eq!(dir.read("f").unwrap(), b"x");
+    let dir = Dir::from(arena.open(Policy::default()));
+    assert_eq!(dir.entries().unwrap().count(), 1);
+    dir.write("g", "y").unwrap();
     let fd = OwnedFd::from(arena.open(Policy::default()));
     assert_eq!(Root::from(fd).read_contained("f", 9).unwrap(), b"x");
 }

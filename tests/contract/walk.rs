@@ -78,6 +78,19 @@ fn limits_end_the_walk_with_too_many() {
 }
 
 #[test]
+fn limits_of_zero_and_of_everything_are_limits() {
+    for_each_resolver(|root, arena| {
+        arena.file("t/a/f", "");
+        assert_eq!(kind(walked(root, "t", Limits::default().with_entries(0))), ErrorKind::TooMany);
+        let _ = walked(root, "t", Limits::default().with_depth(0));
+        let all = Limits::default().with_entries(u64::MAX).with_depth(u32::MAX);
+        assert_eq!(walked(root, "t", all).unwrap().len(), 2);
+        arena.dir("empty");
+        assert_eq!(walked(root, "empty", Limits::default().with_entries(0)).unwrap().len(), 0);
+    });
+}
+
+#[test]
 fn refuses_a_top_that_is_no_directory() {
     for_each_resolver(|root, arena| {
         arena.file("f", "").link("l", arena.outside()).fifo("p");

@@ -117,6 +117,19 @@ fn a_new_file_stops_at_its_limit() {
 }
 
 #[test]
+fn a_limit_set_late_still_holds() {
+    for_each_resolver(|root, arena| {
+        let mut file = root.new_file("f").unwrap();
+        file.write_all(&[1; 20]).unwrap();
+        let mut file = file.with_limit(10);
+        let error = file.write_all(&[1]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge, "{error}");
+        assert_eq!(kind(file.commit()), ErrorKind::TooLarge);
+        assert!(arena.names(".").is_empty());
+    });
+}
+
+#[test]
 fn the_name_is_decided_at_commit() {
     for_each_resolver(|root, arena| {
         let mut file = root.new_file("f").unwrap();
@@ -125,6 +138,28 @@ fn the_name_is_decided_at_commit() {
         assert_eq!(kind(file.commit()), ErrorKind::AlreadyExists);
         assert_eq!(arena.content("f"), b"guest");
         assert_eq!(arena.names(".").len(), 1);
+    });
+}
+
+#[test]
+fn a_name_that_is_taken_can_be_followed_by_another() {
+    for_each_resolver(|root, arena| {
+        arena.file("d/photo.png", "guest").link("d/photo-2.png", arena.outside().join("secret"));
+        let mut file = root.new_file("d/photo.png").unwrap();
+        file.write_all(b"host").unwrap();
+        for taken in ["photo.png", "photo-2.png"] {
+            assert_eq!(kind(file.commit_as(taken)), ErrorKind::AlreadyExists);
+        }
+        for bad in ["", ".", "..", "../x", "a/b", "/x", "x/"] {
+            assert_eq!(kind(file.commit_as(bad)), ErrorKind::InvalidPath, "{bad}");
+        }
+        file.commit_as("photo-3.png").unwrap();
+        assert_eq!(kind(file.commit_as("photo-4.png")), ErrorKind::AlreadyExists, "it has a name already");
+        file.write_all(b"more").unwrap_err();
+        drop(file);
+        assert_eq!(arena.content("d/photo-3.png"), b"host");
+        assert_eq!(arena.content("d/photo.png"), b"guest");
+        assert_eq!(arena.names("d").len(), 3);
     });
 }
 
@@ -337,7 +372,10 @@ fn a_full_file_system_leaves_nothing() {
             let refused = (0..100).find_map(|n| root.write_exclusive(format!("f{n}"), "").err()).unwrap();
             assert_eq!(refused.kind(), ErrorKind::NoSpace);
             let read_only = MountFlags::RDONLY;
-            rustix::mount::mount_remount(&small, read_only, c"").unwrap();
+            // A child that another test forks holds this one's files until it has exec'd.
+            child::wait_until("remount", std::time::Duration::from_secs(10), || {
+                rustix::mount::mount_remount(&small, read_only, c"").is_ok()
+            });
             assert_eq!(kind(root.write_exclusive("late", "x")), ErrorKind::NoSpace);
             assert_eq!(kind(root.ensure_dir("late")), ErrorKind::NoSpace);
         }

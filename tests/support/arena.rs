@@ -35,6 +35,11 @@ impl Arena {
         (u64::try_from(stat.f_type).ok() == Some(TMPFS_MAGIC)).then(|| Self::within(shm))
     }
 
+    /// In memory where that can be had, for tests that make many entries and ask nothing of the file system.
+    pub(crate) fn quick() -> Self {
+        Self::on_tmpfs().unwrap_or_else(Self::new)
+    }
+
     pub(crate) fn within(parent: &Path) -> Self {
         let base = tempfile::Builder::new().prefix("beneath-").tempdir_in(parent).unwrap();
         let outside = base.path().join("outside");
@@ -107,7 +112,6 @@ impl Arena {
         self
     }
 
-    /// A socket; its path must fit into a socket address, so it is bound through the working directory of nobody.
     pub(crate) fn socket(&self, path: impl AsRef<Path>) -> &Self {
         drop(UnixListener::bind(self.with_parents(path)).unwrap());
         self

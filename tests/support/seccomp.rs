@@ -95,5 +95,12 @@ pub(crate) fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Sen
 #[track_caller]
 pub(crate) fn rerun_without_openat2(errno: Errno, except: &[&str]) {
     let label = format!("without openat2 ({errno})");
-    denied(&[Denial::Openat2(errno)], || super::child::rerun(&label, except, |_| {}));
+    denied(&[Denial::Openat2(errno)], || {
+        super::child::rerun(&label, except, |command| {
+            // In memory where that can be had: quicker, and a second file system.
+            if super::Arena::on_tmpfs().is_some() {
+                command.env("TMPDIR", "/dev/shm");
+            }
+        });
+    });
 }

@@ -1,0 +1,248 @@
+//! The rules every round is held to.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::scenario::{Effect, Report};
+use super::scene::{CANARY, Snapshot, data};
+
+/// Names the crate makes for itself.
+const TEMPORARY: &str = ".beneath-";
+
+/// What a round looked like.
+#[derive(Debug)]
+pub(crate) struct Round<'a> {
+    pub(crate) effect: Effect,
+    /// The inodes that a rename is about, as it began.
+    pub(crate) source: Vec<u64>,
+    /// The guest's tree before the attack, and between attacks if there are several.
+    pub(crate) earlier: Vec<&'a Snapshot>,
+    /// The guest's tree just after the last attack.
+    pub(crate) attacked: &'a Snapshot,
+    pub(crate) end: &'a Snapshot,
+    pub(crate) outside_before: &'a Snapshot,
+    pub(crate) outside_end: &'a Snapshot,
+    pub(crate) leniency: Leniency,
+}
+
+/// Where the attack itself takes a promise away.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Leniency {
+    /// The guest took hold of the temporary file, which it may do to a published one as well.
+    pub(crate) temporary_taken: bool,
+    /// Names of ours may be left: the guest made them, or forbade their removal, or the host was killed.
+    pub(crate) leftovers: bool,
+    /// An error may come after the file was published.
+    pub(crate) late_error: bool,
+    /// The kernel was made to say that something is gone.
+    pub(crate) told_gone: bool,
+    /// Publishing goes by a temporary name.
+    pub(crate) by_name: bool,
+    /// A rename is a link and an unlink here, so what the guest puts at either name in between may go.
+    pub(crate) two_steps: bool,
+    /// `Io` is the right kind for what was injected.
+    pub(crate) io_error: bool,
+}
+
+impl Round<'_> {
+    /// Every broken rule, in words. Without a report the victim was killed.
+    pub(crate) fn violations(&self, report: Option<&Report>) -> Vec<String> {
+        let mut found = Vec::new();
+        if let Some(change) = self.outside_before.difference(self.outside_end) {
+            found.push(format!("escape: {change}"));
+        }
+        // A removal that says it is incomplete may leave what it has renamed.
+        let told =
+            report.is_some_and(|report| report.result.as_ref().is_ok_and(|success| success.incomplete));
+        self.judge_tree(self.leniency.leftovers || told, &mut found);
+        if let Some(report) = report {
+            self.judge_report(report, &mut found);
+        }
+        found
+    }
+
+    fn judge_report(&self, report: &Report, found: &mut Vec<String>) {
+        if let Some(panic) = &report.panic {
+            found.push(format!("panic: {panic}"));
+            return;
+        }
+        if report.descriptors.0 != report.descriptors.1 {
+            found.push(format!("descriptors: {:?}", report.descriptors));
+        }
+        if !report.same_resolver {
+            found.push("the resolver changed".into());
+        }
+        match &report.result {
+            Ok(success) => {
+                if let Some(data) = &success.data {
+                    if data.contains(CANARY) {
+                        found.push("escape: the canary was read".into());
+                    } else if !self.may_be_read(data) {
+                        found.push(format!("wrong data: {} bytes, {:.40?}", data.len(), data));
+                    }
+                }
+                for (path, ino) in &success.entries {
+                    if !self.states().any(|tree| tree.has_ino(*ino)) {
+                        found.push(format!("escape: {path:?} describes an inode that was never in the tree"));
+                    }
+                }
+                let excused = success.incomplete || self.leniency.told_gone;
+                let was_done = self.earlier.iter().any(|tree| self.done(tree));
+                if !was_done && !self.done(self.end) && !excused {
+                    found.push("success without the effect".into());
+                }
+            }
+            Err((kind, error)) => {
+                if kind == "Io" && !self.leniency.io_error {
+                    found.push(format!("untyped error: {error}"));
+                }
+                if error.contains(CANARY) {
+                    found.push("escape: the error repeats the canary".into());
+                }
+                // Where a rename goes by name, the guest's file is told from ours only afterwards.
+                let by_name = self.effect == Effect::Replaces || self.leniency.by_name;
+                let fair = by_name && kind == "Busy";
+                let published = matches!(self.effect, Effect::Creates | Effect::Replaces)
+                    && !fair
+                    && !self.leniency.late_error
+                    && !self.leniency.temporary_taken
+                    && self.done(self.end);
+                if published {
+                    found.push(format!("published, yet reported: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Every state the guest's tree was seen in before the end.
+    fn states(&self) -> impl Iterator<Item = &Snapshot> {
+        self.earlier.iter().copied().chain([self.attacked])
+    }
+
+    /// A reader may see the file as it was before or after the attack, or the part that both share.
+    fn may_be_read(&self, data: &str) -> bool {
+        let contents = |tree: &Snapshot| -> Vec<Vec<u8>> {
+            tree.iter()
+                .filter(|(_, entry)| entry.is_file())
+                .filter_map(|(_, entry)| entry.content.clone())
+                .collect()
+        };
+        let earlier: Vec<Vec<u8>> = self.earlier.iter().flat_map(|tree| contents(tree)).collect();
+        let now = contents(self.attacked);
+        if earlier.iter().chain(&now).any(|content| content == data.as_bytes()) {
+            return true;
+        }
+        let cut_to = now.iter().map(Vec::len).min().unwrap_or(0);
+        self.earlier.iter().any(|tree| *tree != self.attacked)
+            && data.len() >= cut_to
+            && earlier.iter().any(|content| content.starts_with(data.as_bytes()))
+    }
+
+    fn judge_tree(&self, leftovers: bool, found: &mut Vec<String>) {
+        let data = data();
+        for (path, entry) in self.end.iter() {
+            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let shown = path.display();
+            if name.starts_with(TEMPORARY) {
+                if !leftovers {
+                    found.push(format!("leftover: {shown}"));
+                }
+                continue;
+            }
+            let old = self.attacked.with_ino(entry.ino);
+            let known = old.is_some();
+            let was_temporary = old.is_some_and(|(path, _)| is_temporary(path));
+            if known && was_temporary && self.leniency.temporary_taken {
+                // The guest's own thing, moved by a rename that went by name.
+                continue;
+            }
+            if let Some((_, old)) = old.filter(|_| !was_temporary) {
+                if old.content != entry.content && !(entry.is_file() && self.leniency.temporary_taken) {
+                    found.push(format!("changed: {shown}"));
+                }
+                // A directory that the guest swaps in under a name just made gets that name's mode.
+                let gets_mode = matches!(self.effect, Effect::RemovesTree(_) | Effect::MakesDirectories)
+                    && entry.is_dir()
+                    && entry.mode & 0o7777 == 0o700;
+                if old.mode != entry.mode && !gets_mode {
+                    found.push(format!("mode {:o} became {:o}: {shown}", old.mode, entry.mode));
+                }
+                continue;
+            }
+            match self.effect {
+                Effect::Creates | Effect::Replaces if entry.is_file() && name == "leaf" => {
+                    let whole = entry.content.as_deref() == Some(data.as_bytes());
+                    if !whole && !self.leniency.temporary_taken {
+                        found.push(format!("torn: {shown} has {} of {} bytes", entry.size, data.len()));
+                    }
+                    if whole && entry.mode & 0o7777 != 0o600 {
+                        found.push(format!("published with mode {:o}: {shown}", entry.mode));
+                    }
+                }
+                Effect::MakesDirectories
+                    if entry.is_dir() && ["leaf", "deep", "p", "g"].contains(&&*name) => {}
+                _ => found.push(format!("unexpected: {shown}")),
+            }
+        }
+        let may_go = self.may_go();
+        for (path, entry) in self.attacked.iter() {
+            if !self.end.has_ino(entry.ino) && !may_go.contains(&entry.ino) {
+                found.push(format!("lost: {}", path.display()));
+            }
+        }
+    }
+
+    /// The inodes that the call was asked to remove, wherever the attack has put them.
+    fn may_go(&self) -> BTreeSet<u64> {
+        let doomed = |path: &Path| match self.effect {
+            Effect::Moves(from, to) if self.leniency.two_steps => {
+                path.file_name().is_some_and(|name| name == from || name == to)
+            }
+            Effect::Replaces | Effect::RemovesFile => path.file_name().is_some_and(|name| name == "leaf"),
+            Effect::RemovesTree(top) => {
+                path.starts_with(Path::new("root").join(top)) || path.ancestors().any(is_temporary)
+            }
+            _ => false,
+        };
+        self.states()
+            .flat_map(Snapshot::iter)
+            .filter(|(path, _)| doomed(path) || is_temporary(path))
+            .map(|(_, entry)| entry.ino)
+            .collect()
+    }
+
+    /// Whether the call's effect can be seen.
+    fn done(&self, tree: &Snapshot) -> bool {
+        match self.effect {
+            Effect::Reads => true,
+            Effect::Creates | Effect::Replaces => tree.iter().any(|(path, entry)| {
+                !is_temporary(path) && entry.is_file() && entry.content.as_deref() == Some(data().as_bytes())
+            }),
+            Effect::MakesDirectories => tree.named("deep").any(|(_, entry)| entry.is_dir()),
+            Effect::Moves(from, to) => {
+                let candidates: BTreeSet<u64> =
+                    self.inodes_named(from).chain(self.source.iter().copied()).collect();
+                tree.named(to).any(|(_, entry)| candidates.contains(&entry.ino))
+            }
+            Effect::RemovesFile => self.gone_from_one_parent(tree, "root/g/p", "leaf"),
+            Effect::RemovesTree("g") => self.gone_from_one_parent(tree, "root", "g"),
+            Effect::RemovesTree(_) => self.gone_from_one_parent(tree, "root/g/p", "leaf"),
+        }
+    }
+
+    fn inodes_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
+        self.states().flat_map(move |tree| tree.named(name)).map(|(_, entry)| entry.ino)
+    }
+
+    /// The call held either the parent that was there before the attack or the one put in its place.
+    fn gone_from_one_parent(&self, tree: &Snapshot, parent: &str, name: &str) -> bool {
+        let mut parents = self.states().filter_map(|tree| tree.get(parent));
+        parents.any(|parent| {
+            tree.with_ino(parent.ino).is_none_or(|(path, _)| tree.get(path.join(name)).is_none())
+        })
+    }
+}
+
+pub(crate) fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
+}

@@ -1,0 +1,47 @@
+//! Kernels and file systems that can do less than this one.
+
+use nix::errno::Errno;
+use nix::libc;
+
+use super::Stop;
+
+/// What the kernel or file system is made to lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    Nothing,
+    UnnamedFiles,
+    EmptyPath,
+    /// Nor unnamed files.
+    HardLinks,
+    NoReplace,
+}
+
+impl Lack {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::UnnamedFiles => "no O_TMPFILE",
+            Self::EmptyPath => "no AT_EMPTY_PATH",
+            Self::HardLinks => "no links",
+            Self::NoReplace => "no NOREPLACE",
+        }
+    }
+
+    pub(crate) fn denies(self, stop: &Stop) -> Option<Errno> {
+        let call = stop.call;
+        match self {
+            Self::Nothing => None,
+            Self::UnnamedFiles => call.makes_unnamed_file().then_some(Errno::EOPNOTSUPP),
+            Self::HardLinks if call.is(libc::SYS_linkat) => Some(Errno::EPERM),
+            Self::HardLinks => call.makes_unnamed_file().then_some(Errno::EOPNOTSUPP),
+            Self::EmptyPath => {
+                let empty = libc::AT_EMPTY_PATH as u64;
+                (call.is(libc::SYS_linkat) && call.arguments[4] & empty != 0).then_some(Errno::ENOENT)
+            }
+            Self::NoReplace => {
+                let keeps = u64::from(libc::RENAME_NOREPLACE);
+                (call.is(libc::SYS_renameat2) && call.arguments[4] & keeps != 0).then_some(Errno::EINVAL)
+            }
+        }
+    }
+}

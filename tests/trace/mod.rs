@@ -1,0 +1,455 @@
+//! Stops a child at each of its system calls, so that a test can act between any two of them.
+//!
+//! The controller starts its own executable as the victim. The victim asks to be traced, then serves one request
+//! per line on its standard input and answers each with one line. It brackets the part under test with two
+//! signals to itself; between them every call that touches the file system is numbered, and the controller may let
+//! it run, replace it by an errno, shorten it, or kill the victim there. Outside them it runs at full speed.
+//!
+//! One preemption at a chosen call is repeatable: it needs no second CPU, no luck and no sleeping.
+
+// Each of the two binaries uses its own part of the rig.
+#![allow(dead_code)]
+
+pub(crate) mod calls;
+pub(crate) mod judge;
+pub(crate) mod lack;
+pub(crate) mod naive;
+pub(crate) mod place;
+pub(crate) mod scenario;
+pub(crate) mod scene;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use calls::Call;
+
+/// The argument that makes the executable a victim.
+pub(crate) const VICTIM: &str = "--victim";
+
+/// Raised by the victim for the tracer to see; never delivered.
+const BEGIN: Signal = Signal::SIGUSR1;
+const END: Signal = Signal::SIGUSR2;
+const IDLE: Signal = Signal::SIGSTOP;
+
+/// A round that makes more calls than this is taken for a loop without end.
+const MOST_CALLS: usize = 20_000;
+
+/// What happens to the call the victim is about to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Go,
+    /// Run to the end of the round without another stop.
+    Release,
+    Fail(Errno),
+    /// Lower the byte count in the third argument.
+    Shorten(u64),
+    Kill,
+}
+
+/// A call of the part under test, before the kernel has seen it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    pub(crate) index: usize,
+    pub(crate) call: Call,
+    pid: Pid,
+}
+
+impl Stop {
+    /// The call with its path arguments spelled out.
+    pub(crate) fn describe(&self) -> String {
+        self.call.describe(|address| peek(self.pid, address))
+    }
+
+    /// An argument that is a string.
+    pub(crate) fn text(&self, position: usize) -> String {
+        peek(self.pid, self.call.arguments[position])
+    }
+}
+
+/// How a round ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The victim answered.
+    Answered(String),
+    /// The hook killed it.
+    Killed,
+    /// It did not come back in time.
+    Hung,
+    /// It ended by itself.
+    Died(String),
+}
+
+/// Starts victims and steps them.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    victim: Option<Victim>,
+    watch: Arc<Mutex<Option<(Pid, Instant)>>>,
+}
+
+#[derive(Debug)]
+struct Victim {
+    pid: Pid,
+    // Kept only so that nobody else waits for the process; `waitpid` reaps it.
+    _child: Child,
+    requests: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Tracer {
+    /// Starts a first victim.
+    ///
+    /// The error says why tracing is impossible here; a test then skips.
+    pub(crate) fn start() -> Result<Self, String> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err("the tracer knows the registers of x86_64 only".into());
+        }
+        let watch = Arc::new(Mutex::new(None));
+        thread::spawn({
+            let watch = Arc::downgrade(&watch);
+            move || keep_time(&watch)
+        });
+        let victim = Victim::start()?;
+        Ok(Self { victim: Some(victim), watch })
+    }
+
+    /// Has the next round start with a victim that has done nothing yet.
+    pub(crate) fn renew(&mut self) {
+        self.victim = None;
+    }
+
+    /// Has the victim serve one request, asking `hook` before every call of the part under test.
+    pub(crate) fn round(
+        &mut self,
+        request: &str,
+        patience: Duration,
+        hook: &mut dyn FnMut(&Stop) -> Act,
+    ) -> End {
+        if self.victim.is_none() {
+            self.victim = Some(Victim::start().expect("a second victim starts like the first"));
+        }
+        let victim = self.victim.as_mut().expect("started above");
+        *self.watch.lock().expect("never poisoned") = Some((victim.pid, Instant::now() + patience));
+        let end = victim.round(request, hook);
+        let late = self.watch.lock().expect("never poisoned").take().is_none();
+        match end {
+            End::Answered(_) if !late => end,
+            _ => {
+                self.victim = None;
+                if late { End::Hung } else { end }
+            }
+        }
+    }
+}
+
+/// Plays the jobs on as many threads as there are CPUs, in no order, and gives the results in theirs.
+///
+/// A victim belongs to the thread that started it, so each job starts its own.
+pub(crate) fn in_parallel<J: Send, R: Send>(jobs: Vec<J>, play: impl Fn(J) -> R + Sync) -> Vec<R> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(4);
+    let queue = Mutex::new(jobs.into_iter().enumerate());
+    let results = Mutex::new(BTreeMap::new());
+    let (queue, shared, play) = (&queue, &results, &play);
+    thread::scope(|scope| {
+        for worker in 0..threads {
+            scope.spawn(move || {
+                share_one_cpu(worker);
+                loop {
+                    let Some((number, job)) = queue.lock().expect("never poisoned").next() else { return };
+                    let result = play(job);
+                    shared.lock().expect("never poisoned").insert(number, result);
+                }
+            });
+        }
+    });
+    results.into_inner().expect("never poisoned").into_values().collect()
+}
+
+/// Keeps this thread, and the victims it will start, on one CPU: tracer and victim take turns anyway.
+fn share_one_cpu(number: usize) {
+    let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else { return };
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
+    let mut one = CpuSet::new();
+    if let Some(&cpu) = cpus.get(number % cpus.len().max(1))
+        && one.set(cpu).is_ok()
+    {
+        // Only for speed.
+        let _ = sched_setaffinity(Pid::from_raw(0), &one);
+    }
+}
+
+/// Kills the victim that outlives its deadline; the tracer, asleep in `waitpid`, then sees it die.
+fn keep_time(watch: &Weak<Mutex<Option<(Pid, Instant)>>>) {
+    while let Some(watch) = watch.upgrade() {
+        {
+            let mut watched = watch.lock().expect("never poisoned");
+            if let Some((pid, deadline)) = *watched
+                && Instant::now() > deadline
+            {
+                *watched = None;
+                let _ = kill(pid, Signal::SIGKILL);
+            }
+        }
+        drop(watch);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Victim {
+    fn start() -> Result<Self, String> {
+        let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut child = Command::new(exe)
+            .arg(VICTIM)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start a victim: {error}"))?;
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+        let requests = child.stdin.take().expect("piped");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => {}
+            other => return Err(format!("ptrace is not allowed here: {other:?}")),
+        }
+        ptrace::setoptions(pid, Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_EXITKILL)
+            .map_err(|error| format!("ptrace is not allowed here: {error}"))?;
+        Ok(Self { pid, _child: child, requests, answers })
+    }
+
+    fn round(&mut self, request: &str, hook: &mut dyn FnMut(&Stop) -> Act) -> End {
+        if writeln!(self.requests, "{request}").is_err() {
+            return End::Died("before the request".into());
+        }
+        match self.run(hook) {
+            Ran::Idle => {
+                let mut answer = String::new();
+                match self.answers.read_line(&mut answer) {
+                    Ok(1..) => End::Answered(answer),
+                    _ => End::Died("without an answer".into()),
+                }
+            }
+            Ran::Killed => End::Killed,
+            Ran::Gone(how) => End::Died(how),
+        }
+    }
+
+    /// Lets the victim run until it waits for the next request.
+    fn run(&mut self, hook: &mut dyn FnMut(&Stop) -> Act) -> Ran {
+        let mut inside = false;
+        let mut index = 0;
+        let mut entering = true;
+        let mut signal = None;
+        let mut amend: Option<Amend> = None;
+        loop {
+            // An error means that it was killed from outside: it is collected below.
+            let _ = match inside {
+                true => ptrace::syscall(self.pid, signal.take()),
+                false => ptrace::cont(self.pid, signal.take()),
+            };
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::PtraceSyscall(_)) if entering => {
+                    entering = false;
+                    let Ok(mut regs) = Registers::of(self.pid) else { continue };
+                    let call = Call::of(&regs);
+                    if !call.touches_files() {
+                        continue;
+                    }
+                    let act = hook(&Stop { index, call, pid: self.pid });
+                    index += 1;
+                    match act {
+                        _ if index > MOST_CALLS => return self.kill(),
+                        Act::Kill => return self.kill(),
+                        Act::Go => {}
+                        Act::Release => inside = false,
+                        Act::Fail(errno) => {
+                            regs.skip_call();
+                            let _ = regs.store(self.pid);
+                            amend = Some(Amend::Answer(errno));
+                        }
+                        Act::Shorten(count) => {
+                            let asked = regs.count();
+                            regs.set_count(count.min(asked));
+                            let _ = regs.store(self.pid);
+                            amend = Some(Amend::Count(asked));
+                        }
+                    }
+                }
+                Ok(WaitStatus::PtraceSyscall(_)) => {
+                    entering = true;
+                    if let Some(amend) = amend.take()
+                        && let Ok(mut regs) = Registers::of(self.pid)
+                    {
+                        match amend {
+                            Amend::Answer(errno) => regs.answer(errno),
+                            // The caller expects its registers back as they were.
+                            Amend::Count(count) => regs.set_count(count),
+                        }
+                        let _ = regs.store(self.pid);
+                    }
+                }
+                Ok(WaitStatus::Stopped(_, BEGIN)) => {
+                    inside = true;
+                    entering = true;
+                }
+                Ok(WaitStatus::Stopped(_, END)) => inside = false,
+                Ok(WaitStatus::Stopped(_, IDLE)) => return Ran::Idle,
+                Ok(WaitStatus::Stopped(_, caught)) => signal = Some(caught),
+                Ok(WaitStatus::Exited(_, code)) => return Ran::Gone(format!("exit code {code}")),
+                Ok(WaitStatus::Signaled(_, caught, _)) => return Ran::Gone(format!("{caught}")),
+                Ok(_) => {}
+                Err(error) => return Ran::Gone(format!("{error}")),
+            }
+        }
+    }
+
+    fn kill(&self) -> Ran {
+        let _ = kill(self.pid, Signal::SIGKILL);
+        self.reap();
+        Ran::Killed
+    }
+
+    fn reap(&self) {
+        loop {
+            match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
+                Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // Not yet reaped, so the id is still ours; after a reap the kernel answers ESRCH or ECHILD.
+        if let Ok(WaitStatus::StillAlive) = waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            let _ = kill(self.pid, Signal::SIGKILL);
+            self.reap();
+        }
+    }
+}
+
+enum Ran {
+    Idle,
+    Killed,
+    Gone(String),
+}
+
+enum Amend {
+    Answer(Errno),
+    Count(u64),
+}
+
+/// Reads a NUL-terminated string out of a stopped victim.
+fn peek(pid: Pid, address: u64) -> String {
+    let mut bytes = Vec::new();
+    for word in 0..32 {
+        let Ok(value) = ptrace::read(pid, (address + word * 8) as ptrace::AddressType) else { break };
+        for byte in value.to_ne_bytes() {
+            if byte == 0 {
+                return String::from_utf8_lossy(&bytes).into_owned();
+            }
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The registers of a victim in a system call.
+pub(crate) struct Registers(#[cfg(target_arch = "x86_64")] nix::libc::user_regs_struct);
+
+#[cfg(target_arch = "x86_64")]
+impl Registers {
+    fn of(pid: Pid) -> nix::Result<Self> {
+        ptrace::getregs(pid).map(Self)
+    }
+
+    fn store(&self, pid: Pid) -> nix::Result<()> {
+        ptrace::setregs(pid, self.0)
+    }
+
+    pub(crate) fn number(&self) -> i64 {
+        self.0.orig_rax.cast_signed()
+    }
+
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9]
+    }
+
+    fn count(&self) -> u64 {
+        self.0.rdx
+    }
+
+    fn set_count(&mut self, count: u64) {
+        self.0.rdx = count;
+    }
+
+    fn skip_call(&mut self) {
+        self.0.orig_rax = u64::MAX;
+    }
+
+    fn answer(&mut self, errno: Errno) {
+        self.0.rax = (-i64::from(errno as i32)).cast_unsigned();
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Registers {
+    fn of(_: Pid) -> nix::Result<Self> {
+        Err(Errno::ENOTSUP)
+    }
+    fn store(&self, _: Pid) -> nix::Result<()> {
+        Err(Errno::ENOTSUP)
+    }
+    pub(crate) fn number(&self) -> i64 {
+        -1
+    }
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        [0; 6]
+    }
+    fn count(&self) -> u64 {
+        0
+    }
+    fn set_count(&mut self, _: u64) {}
+    fn skip_call(&mut self) {}
+    fn answer(&mut self, _: Errno) {}
+}
+
+/// Serves requests as a victim until the controller hangs up.
+pub(crate) fn serve(answer: impl Fn(&str) -> String) {
+    if ptrace::traceme().is_err() {
+        return;
+    }
+    let mut request = String::new();
+    let mut input = std::io::stdin().lock();
+    let mut output = std::io::stdout().lock();
+    while raise(IDLE).is_ok() {
+        request.clear();
+        match input.read_line(&mut request) {
+            Ok(1..) => {}
+            _ => return,
+        }
+        let answer = answer(request.trim_end_matches('\n'));
+        if writeln!(output, "{answer}").and_then(|()| output.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs the part under test between the two signals.
+pub(crate) fn marked<T>(part: impl FnOnce() -> T) -> T {
+    // Raising a signal to oneself does not fail, and where nobody traces there is nothing to mark.
+    let _ = raise(BEGIN);
+    let result = part();
+    let _ = raise(END);
+    result
+}
