@@ -76,6 +76,8 @@ compile_error!(
     "beneath needs Linux: its guarantees rest on openat2, O_TMPFILE and descriptor-relative calls"
 );
 
+#[cfg(feature = "artifacts")]
+pub mod artifacts;
 mod error;
 mod name;
 mod root;

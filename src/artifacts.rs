@@ -1,0 +1,178 @@
+//! Files that outlive their machine: restore, materialise, snapshot, mirror and bundles over an object store.
+//!
+//! | to | call |
+//! |---|---|
+//! | bring a session's files back on a new machine | [`Artifacts::restore`] |
+//! | bring one object into a running session | [`Artifacts::materialise`] |
+//! | write a file here and in the store | [`Artifacts::put`] |
+//! | find out what a command has changed | [`Snapshot::take`], [`Snapshot::diff`] |
+//! | bring what has changed to the store | [`Artifacts::mirror`], [`Artifacts::mirror_diff`] |
+//! | hand out a link to an object | [`Artifacts::signed_url`] |
+//! | install code or documents of a set version | [`Bundles`] |
+//!
+//! # Threats
+//! The guest chooses file names and contents, and so, through a mirror, keys and objects. Others who can write to the
+//! store choose any key at all, and the store itself may lie about sizes, stop in the middle or never answer.
+//!
+//! # What holds
+//! * One bad key is one refusal; it never stops the others, and never makes another object's bytes appear.
+//! * No object is written outside the workspace, under a reserved name, or over a file that the policy protects.
+//! * No partial file is ever visible. A restore that was interrupted, by a crash or by dropping its future, is
+//!   completed by the next call, and never taken for a complete one.
+//! * Memory, disk, time and the number of requests are bounded, whatever the store does.
+//! * A mirror uploads what was opened beneath the workspace: no link, no second name of a file elsewhere, no FIFO.
+//! * With conditional puts two hosts do not overwrite each other's objects unnoticed.
+//!
+//! # What does not
+//! * A file that a guest changes while it is uploaded may be uploaded half old, half new; the next mirror sees the change.
+//! * A large object (over 8 MiB) is compared before its upload is completed, not by the store in one step with it.
+//! * Uploads in parts that a crash has interrupted stay in the store until its own rules remove them.
+//!
+//! All calls need a tokio runtime with time enabled, and do their file work on its blocking threads.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use beneath::artifacts::{Artifacts, Ended, OnLocal, Places, Prefix, Source};
+//! use beneath::{Root, SafePath, SessionId, ambient_authority};
+//! use object_store::{ObjectStoreExt, memory::InMemory};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(InMemory::new());
+//! store.put(&"sessions/s1/out/report.txt".into(), "hello".into()).await?;
+//! store.put(&"sessions/s1/skills/evil.md".into(), "never comes in".into()).await?;
+//!
+//! # let home = tempfile::tempdir()?;
+//! # for name in ["workspace", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
+//! let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
+//! let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+//! let prefix = Prefix::session(&SessionId::new("s1"));
+//! let artifacts = Artifacts::new(Source::new(store), prefix, places)?;
+//!
+//! let report = artifacts.restore(OnLocal::ColdStart).await?;
+//! assert_eq!(report.ended, Ended::Complete);
+//! assert_eq!(report.placed(), 1);
+//! assert_eq!(report.refused().count(), 1);
+//! assert_eq!(std::fs::read(home.path().join("workspace/out/report.txt"))?, b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
+mod base;
+mod bundle;
+mod fetch;
+mod journal;
+mod key;
+mod limits;
+#[cfg(feature = "aws")]
+mod listing;
+mod live;
+mod mirror;
+mod plan;
+mod progress;
+mod publish;
+mod record;
+mod restore;
+#[cfg(feature = "aws")]
+mod s3;
+mod snapshot;
+mod source;
+mod stage;
+mod state;
+mod upload;
+
+use std::sync::Arc;
+
+pub use bundle::{Bundle, Bundles, Installed, Manifest};
+pub use key::Prefix;
+pub use limits::{ObjectLimits, Retry};
+pub use live::Put;
+pub use mirror::{Deletions, MirrorReport, Mirrored, Overwrites};
+pub use progress::{Event, Step};
+pub use restore::{Ended, OnLocal, RestoreReport, Restored};
+pub use snapshot::{Diff, Hashing, Snapshot};
+pub use source::{Listed, Source};
+pub use state::Places;
+
+use crate::error::Result;
+use crate::name::SafeName;
+use progress::Progress;
+
+/// The files of one session and the objects that hold them.
+#[derive(Debug)]
+pub struct Artifacts {
+    source: Source,
+    prefix: Prefix,
+    places: Arc<Places>,
+    reserved: Vec<SafeName>,
+    limits: ObjectLimits,
+    retry: Retry,
+    concurrency: usize,
+    progress: Progress,
+}
+
+impl Artifacts {
+    /// Connects the objects under `prefix` with the directories of a session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice) if staging and workspace are not on one file system.
+    pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
+        Ok(Self {
+            source,
+            prefix,
+            places: places.prepared()?,
+            reserved: vec![SafeName::new("skills")?],
+            limits: ObjectLimits::default(),
+            retry: Retry::default(),
+            concurrency: 16,
+            progress: Progress::default(),
+        })
+    }
+
+    /// Names at the top of the workspace that neither come in from the store nor go out to it; at first `skills`.
+    #[must_use]
+    pub fn with_reserved(mut self, names: impl IntoIterator<Item = SafeName>) -> Self {
+        self.reserved = names.into_iter().collect();
+        self
+    }
+
+    /// Takes in no more than `limits`.
+    #[must_use]
+    pub fn with_limits(mut self, limits: ObjectLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Retries as `retry` says.
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Moves up to `objects` objects at a time; at first 16.
+    #[must_use]
+    pub fn with_concurrency(mut self, objects: usize) -> Self {
+        self.concurrency = objects.max(1);
+        self
+    }
+
+    /// Tells `listener` of every event, on the thread where it happens: it should be quick.
+    #[must_use]
+    pub fn with_progress(mut self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.progress = Progress::to(listener);
+        self
+    }
+
+    /// Where the objects are.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The prefix of their keys.
+    #[must_use]
+    pub fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+}

@@ -1,0 +1,415 @@
+//! Code and documents of a set version, such as skills: staged, checked, and swapped in at one stroke.
+//!
+//! The problem: a host that downloads into the place where a guest can write, follows the links that the guest has put
+//! there. One that stops half-way leaves files of two versions, and takes them for one.
+//!
+//! The defence: a version is fetched into the host's own staging and checked against a manifest of hashes before
+//! anything is touched. One exchange of two names puts it in place and takes the old one, whatever it is by then, out of
+//! the guest's reach. What is installed is judged by its hashes, not by a note that says so.
+//!
+//! What is left: if the area is the guest's to write, the guest can change what is installed at any time. Keep the area
+//! outside, and let the guest read it.
+
+mod manifest;
+
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+use rustix::fs::{RenameFlags, renameat_with};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+
+pub use manifest::Manifest;
+
+use super::fetch::{Content, Fetcher, Target, within, written};
+use super::key::Prefix;
+use super::limits::{ObjectLimits, Retry};
+use super::plan::Planned;
+use super::progress::{Event, Progress, Step};
+use super::record::{Digest, hex};
+use super::source::Source;
+use super::state::{Lock, Places, blocking, discard, forget, lock_named};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{SafeName, SafePath};
+use crate::root::NewFile;
+
+const HEADER: &str = "beneath-bundle 1";
+/// Largest manifest read.
+const MANIFEST_MAX: usize = 16 << 20;
+/// How often a guest may change what stands at the name.
+const TRIES: u32 = 8;
+
+/// One version of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The name of its directory in the area.
+    pub name: SafeName,
+    /// Its version.
+    pub version: SafeName,
+    /// Its files.
+    pub manifest: Manifest,
+}
+
+/// What an installation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Installed {
+    /// The version is in place; nothing was there before.
+    New,
+    /// The version is in place of what was there before.
+    Replaced {
+        /// The version that was installed before, if it was installed and not something else.
+        version: Option<String>,
+    },
+    /// The version was in place, complete and unchanged.
+    Unchanged,
+}
+
+/// The bundles of an area.
+///
+/// The objects of a version are at `<prefix><name>/<version>/…`, its manifest at `<prefix><name>/<version>.sha256`.
+#[derive(Debug)]
+pub struct Bundles {
+    source: Source,
+    prefix: Prefix,
+    places: Arc<Places>,
+    limits: ObjectLimits,
+    retry: Retry,
+    concurrency: usize,
+    progress: Progress,
+}
+
+impl Bundles {
+    /// Connects the objects under `prefix` with an area, which is the `workspace` of `places`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CrossDevice`] if staging and the area are not on one file system.
+    pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
+        Ok(Self {
+            source,
+            prefix,
+            places: places.prepared()?,
+            limits: ObjectLimits::default(),
+            retry: Retry::default(),
+            concurrency: 16,
+            progress: Progress::default(),
+        })
+    }
+
+    /// Takes in no more than `limits`.
+    #[must_use]
+    pub fn with_limits(mut self, limits: ObjectLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Retries as `retry` says.
+    #[must_use]
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Tells `listener` of every event, on the thread where it happens: it should be quick.
+    #[must_use]
+    pub fn with_progress(mut self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        self.progress = Progress::to(listener);
+        self
+    }
+
+    /// Reads the manifest of a version from the store.
+    ///
+    /// It is as trustworthy as the store. Who does not trust the store keeps the manifests elsewhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::TooLarge`] over 16 MiB, those of [`Manifest::parse`] and
+    /// of the store.
+    pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
+        let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
+        let key = self.prefix.key(&path)?;
+        let read = async {
+            let mut body = self.source.get(&key, None).await?;
+            let mut text = Vec::new();
+            while let Some(chunk) = body.chunks.next().await {
+                text.extend_from_slice(&chunk?);
+                if text.len() > MANIFEST_MAX {
+                    return Err(Error::new("read manifest", &path, ErrorKind::TooLarge));
+                }
+            }
+            Ok(text)
+        };
+        let text = within(self.retry.deadline(MANIFEST_MAX as u64), &path, read).await?;
+        let text = String::from_utf8(text).map_err(|_| {
+            Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
+        })?;
+        Ok(Bundle { name: name.clone(), version: version.clone(), manifest: Manifest::parse(&text)? })
+    }
+
+    /// The version that was last installed under `name`, if its installation was complete.
+    ///
+    /// # Errors
+    /// Whatever keeps the host from its own state.
+    pub async fn installed(&self, name: &SafeName) -> Result<Option<String>> {
+        let (places, slot) = (Arc::clone(&self.places), Slot::of(name));
+        blocking("read", move || Ok(slot.read(&places)?.installed.map(|(version, _)| version))).await
+    }
+
+    /// Installs `bundle` unless it is in place, complete and unchanged.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install).
+    pub async fn install_if_changed(&self, bundle: &Bundle) -> Result<Installed> {
+        let slot = Slot::of(&bundle.name);
+        let lock = lock_named(&self.places.state, slot.lock()).await?;
+        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
+        let unchanged = blocking("read", move || {
+            let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str())?;
+            if in_place {
+                // Also when the last call died between the swap and its note.
+                held.note_installed(&places, &wanted)?;
+                discard(&places.staging, &held.id)?;
+            }
+            Ok(in_place)
+        });
+        if unchanged.await? {
+            return Ok(Installed::Unchanged);
+        }
+        self.replace(bundle, slot, lock).await
+    }
+
+    /// Fetches `bundle`, checks every file, and swaps it in.
+    ///
+    /// Until the swap the old version stays as it is. A call that was interrupted is made good by the next one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] with the file whose hash is wrong; the store's errors; [`ErrorKind::Busy`] if
+    /// another call is at work or the guest keeps interfering; and whatever keeps the host from its directories. The
+    /// old version then stands.
+    ///
+    /// # Races
+    /// A reader of the area sees the old version or the new one. On a file system that cannot exchange two names
+    /// there is a moment without either.
+    pub async fn install(&self, bundle: &Bundle) -> Result<Installed> {
+        let slot = Slot::of(&bundle.name);
+        let lock = lock_named(&self.places.state, slot.lock()).await?;
+        self.replace(bundle, slot, lock).await
+    }
+
+    async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Lock>) -> Result<Installed> {
+        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
+        blocking("write", move || {
+            discard(&places.staging, &held.id)?;
+            held.note_installing(&places, &wanted)?;
+            places.staging.ensure_dir(held.tree())?;
+            Ok(())
+        })
+        .await?;
+        self.progress.tell(&Event::Entered(Step::Fetching));
+        self.fetch(bundle, &slot, &lock).await?;
+        let (places, wanted, progress) = (Arc::clone(&self.places), bundle.clone(), self.progress.clone());
+        blocking("publish", move || {
+            progress.tell(&Event::Entered(Step::Publishing));
+            let before = slot.read(&places)?.installed.map(|(version, _)| version);
+            let occupied = slot.swap(&places, &wanted.name)?;
+            slot.note_installed(&places, &wanted)?;
+            progress.tell(&Event::Entered(Step::Complete));
+            // What a guest holds on to is removed by the next call.
+            let _ = discard(&places.staging, &slot.id);
+            drop(lock);
+            Ok(if occupied { Installed::Replaced { version: before } } else { Installed::New })
+        })
+        .await
+    }
+
+    async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Lock>) -> Result<()> {
+        let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
+        let fetcher = Fetcher::new(
+            self.source.clone(),
+            self.prefix.join(&home),
+            self.limits,
+            self.retry,
+            self.progress.clone(),
+        );
+        if bundle.manifest.files.len() as u64 > self.limits.objects {
+            return Err(Error::new("install", &home, ErrorKind::TooMany));
+        }
+        self.progress.tell(&Event::Planned { objects: bundle.manifest.files.len() as u64, bytes: 0 });
+        let fetcher = &fetcher;
+        let files = stream::iter(&bundle.manifest.files).map(|(path, wanted)| async move {
+            let leaf = Leaf {
+                places: Arc::clone(&self.places),
+                _lock: Arc::clone(lock),
+                path: format!("{}/{}", slot.tree(), path.as_str()),
+            };
+            let object = Planned { path: path.clone(), size: 0, etag: None };
+            let found: Digest = match fetcher.fetch(&object, leaf.clone()).await?.content {
+                Content::Filed { digest, .. } => digest,
+                Content::Held(bytes) => {
+                    let path = path.clone();
+                    blocking("write", move || {
+                        let mut file = leaf.open()?;
+                        file.write_all(&bytes).map_err(|error| written(&path, error))?;
+                        leaf.commit(file)?;
+                        Ok(Sha256::digest(&bytes).into())
+                    })
+                    .await?
+                }
+            };
+            match found == *wanted {
+                true => Ok(()),
+                false => Err(Error::new("install", path, ErrorKind::Io)
+                    .with_detail("content is not what the manifest says")),
+            }
+        });
+        let mut files = std::pin::pin!(files.buffer_unordered(self.concurrency));
+        while let Some(result) = files.next().await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is installed under `name`, whatever it is by now; tells whether anything was there.
+    ///
+    /// # Errors
+    /// Whatever keeps the host from moving it out of the area.
+    ///
+    /// # Races
+    /// It is moved out of the guest's reach in one step, and removed there.
+    pub async fn remove(&self, name: &SafeName) -> Result<bool> {
+        let slot = Slot::of(name);
+        let lock = lock_named(&self.places.state, slot.lock()).await?;
+        let (places, name) = (Arc::clone(&self.places), name.clone());
+        blocking("remove", move || {
+            discard(&places.staging, &slot.id)?;
+            places.staging.ensure_dir(&slot.id)?;
+            let was_there = match places.workspace.rename_to(&name, &places.staging, slot.old()) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::NotFound => false,
+                Err(error) => return Err(error),
+            };
+            forget(&places.state, &slot.id)?;
+            discard(&places.staging, &slot.id)?;
+            drop(lock);
+            Ok(was_there)
+        })
+        .await
+    }
+}
+
+/// Where one bundle is noted and staged: a name of fixed length, whatever the bundle's.
+#[derive(Clone, Debug)]
+struct Slot {
+    id: String,
+}
+
+/// What is noted of a bundle.
+#[derive(Debug, Default)]
+struct Noted {
+    /// Version and hash of the manifest.
+    installed: Option<(String, String)>,
+}
+
+impl Slot {
+    fn of(name: &SafeName) -> Self {
+        Self { id: format!("bundle-{}", hex(&Sha256::digest(name.as_str()).into())) }
+    }
+
+    fn lock(&self) -> String {
+        format!("{}.lock", self.id)
+    }
+
+    fn tree(&self) -> String {
+        format!("{}/new", self.id)
+    }
+
+    fn old(&self) -> String {
+        format!("{}/old", self.id)
+    }
+
+    fn read(&self, places: &Places) -> Result<Noted> {
+        let text = match places.state.read_contained(&self.id, 1 << 16) {
+            Ok(text) => String::from_utf8(text).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Noted::default()),
+            Err(error) => return Err(error),
+        };
+        let mut noted = Noted::default();
+        for line in text.strip_prefix(HEADER).unwrap_or_default().lines() {
+            let mut fields = line.split('\t');
+            if let (Some("installed"), Some(digest), Some(version)) =
+                (fields.next(), fields.next(), fields.next())
+            {
+                noted.installed = Some((version.to_owned(), digest.to_owned()));
+            }
+        }
+        Ok(noted)
+    }
+
+    fn note_installed(&self, places: &Places, bundle: &Bundle) -> Result<()> {
+        places.state.replace(&self.id, format!("{HEADER}\ninstalled\t{}\n", line(bundle)))
+    }
+
+    fn note_installing(&self, places: &Places, bundle: &Bundle) -> Result<()> {
+        let mut text = format!("{HEADER}\n");
+        if let Some((version, digest)) = self.read(places)?.installed {
+            text.push_str(&format!("installed\t{digest}\t{version}\n"));
+        }
+        text.push_str(&format!("installing\t{}\n", line(bundle)));
+        places.state.replace(&self.id, text)
+    }
+
+    /// Puts the staged tree at `name` and takes what is there; tells whether anything was.
+    fn swap(&self, places: &Places, name: &SafeName) -> Result<bool> {
+        let Places { workspace: area, staging, .. } = places;
+        let home = staging.descend(&self.id)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match home.rename_to("new", area, name) {
+                Ok(()) => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && tries <= TRIES => {}
+                Err(error) => return Err(error),
+            }
+            match renameat_with(home.as_fd(), "new", area.as_fd(), name.as_str(), RenameFlags::EXCHANGE) {
+                Ok(()) => return Ok(true),
+                // The guest has just taken it away.
+                Err(Errno::NOENT) => {}
+                // The file system cannot exchange names.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    area.rename_to(name, &home, "old")?;
+                    home.rename_to("new", area, name)?;
+                    return Ok(true);
+                }
+                Err(errno) => return Err(Error::from_errno("install", name, errno)),
+            }
+        }
+    }
+}
+
+fn line(bundle: &Bundle) -> String {
+    format!("{}\t{}", hex(&bundle.manifest.digest()), bundle.version.as_str())
+}
+
+/// A file of a version that is being staged.
+#[derive(Clone, Debug)]
+struct Leaf {
+    places: Arc<Places>,
+    /// Held as long as anything may still be written.
+    _lock: Arc<Lock>,
+    path: String,
+}
+
+impl Target for Leaf {
+    fn open(&self) -> Result<NewFile> {
+        let staging = &self.places.staging;
+        if let Some((parent, _)) = self.path.rsplit_once('/') {
+            staging.ensure_dir(parent)?;
+        }
+        staging.new_file(&self.path)
+    }
+
+    fn commit(&self, file: NewFile) -> Result<()> {
+        file.commit_replace()
+    }
+}

@@ -1,0 +1,124 @@
+//! What a bundle holds: one hash per file.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::artifacts::record::{Digest, hex, unhex};
+use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+use crate::root::{FileType, Limits, Root};
+
+/// The files of a bundle and their SHA-256, as the `sha256sum` tool writes them.
+///
+/// ```
+/// use beneath::artifacts::Manifest;
+///
+/// let text = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824  docs/hello.txt\n";
+/// let manifest = Manifest::parse(text)?;
+/// assert_eq!(manifest.paths().next().unwrap().as_str(), "docs/hello.txt");
+/// assert_eq!(manifest.to_text(), text);
+/// assert!(Manifest::parse(&text.replace("docs", "..")).is_err());
+/// # Ok::<(), beneath::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    pub(super) files: BTreeMap<SafePath, Digest>,
+}
+
+impl Manifest {
+    /// Reads lines of a hash in lower case, two spaces and a path.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidPath`] for a path that is no [`SafePath`] or is there twice,
+    /// [`ErrorKind::Unsupported`] for a line of another form.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for line in text.lines() {
+            let fields = line.split_once("  ").and_then(|(hash, path)| Some((unhex(hash)?, path)));
+            let Some((hash, path)) = fields else {
+                return Err(Error::new("read manifest", line, ErrorKind::Unsupported)
+                    .with_detail("line is no hash, two spaces and a path"));
+            };
+            let path = SafePath::new(path)?;
+            if files.insert(path.clone(), hash).is_some() {
+                return Err(Error::new("read manifest", &path, ErrorKind::InvalidPath)
+                    .with_detail("path is there twice"));
+            }
+        }
+        Ok(Self { files })
+    }
+
+    /// Hashes every file beneath `root`, to publish it as a bundle.
+    ///
+    /// # Errors
+    /// The first reason that keeps a file from being part of a bundle, and those of reading.
+    pub fn of(root: &Root) -> Result<Self> {
+        let snapshot = Snapshot::take(root, &[], Hashing::Always)?;
+        let mut files = BTreeMap::new();
+        for seen in &snapshot.files {
+            if let Some(digest) = seen.digest {
+                files.insert(seen.path.clone(), digest);
+            }
+        }
+        match snapshot.into_refused().into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => Ok(Self { files }),
+        }
+    }
+
+    /// The text that [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        self.files.iter().fold(String::new(), |mut text, (path, digest)| {
+            text.push_str(&hex(digest));
+            text.push_str("  ");
+            text.push_str(path.as_str());
+            text.push('\n');
+            text
+        })
+    }
+
+    /// The files, in the order of their paths' bytes.
+    pub fn paths(&self) -> impl Iterator<Item = &SafePath> {
+        self.files.keys()
+    }
+
+    /// One hash for the whole.
+    pub(super) fn digest(&self) -> Digest {
+        Sha256::digest(self.to_text()).into()
+    }
+
+    /// Whether the directory `path` beneath `root` holds exactly these files, with this content.
+    pub(super) fn matches(&self, root: &Root, path: &str) -> Result<bool> {
+        let top = match root.descend(path) {
+            Ok(top) => top,
+            // Whatever stands there, it is not the bundle.
+            Err(_) => return Ok(false),
+        };
+        let mut found = 0;
+        for entry in top.walk(".", Limits::default())? {
+            let entry = entry?;
+            match entry.metadata().file_type() {
+                FileType::Directory => continue,
+                FileType::File => found += 1,
+                _ => return Ok(false),
+            }
+            let path = entry.path().to_str().and_then(|path| SafePath::new(path).ok());
+            if path.is_none_or(|path| !self.files.contains_key(&path)) {
+                return Ok(false);
+            }
+        }
+        if found != self.files.len() {
+            return Ok(false);
+        }
+        for (path, wanted) in &self.files {
+            match digest(&top, path, u64::MAX) {
+                Ok((_, found)) if found == *wanted => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}

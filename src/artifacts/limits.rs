@@ -1,0 +1,129 @@
+//! How much is taken from a store, how often it is asked, and how long it is waited for.
+
+use std::time::Duration;
+
+/// Bounds on what a restore takes in.
+///
+/// Each is enforced on what really arrives; what a listing claims only lets a restore stop early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectLimits {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) depth: usize,
+}
+
+impl Default for ObjectLimits {
+    /// 200,000 objects, 64 GiB in all, 8 GiB each, 32 levels.
+    fn default() -> Self {
+        Self { objects: 200_000, bytes: 64 << 30, file_bytes: 8 << 30, depth: 32 }
+    }
+}
+
+impl ObjectLimits {
+    /// Refuses the whole restore if the store lists more than `objects` objects, good or bad.
+    #[must_use]
+    pub fn with_objects(mut self, objects: u64) -> Self {
+        self.objects = objects;
+        self
+    }
+
+    /// Refuses the whole restore if its objects have more than `bytes` bytes together.
+    #[must_use]
+    pub fn with_bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Refuses an object of more than `bytes` bytes.
+    #[must_use]
+    pub fn with_file_bytes(mut self, bytes: u64) -> Self {
+        self.file_bytes = bytes;
+        self
+    }
+
+    /// Refuses an object whose path has more than `depth` components.
+    #[must_use]
+    pub fn with_depth(mut self, depth: usize) -> Self {
+        self.depth = depth;
+        self
+    }
+}
+
+/// How often a transient failure of the store is tried again, and how long the store may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    attempts: u32,
+    first: Duration,
+    longest: Duration,
+    silence: Duration,
+}
+
+impl Default for Retry {
+    /// Four attempts, 100 ms after the first failure and doubling up to 5 s; 30 s of silence.
+    fn default() -> Self {
+        Self {
+            attempts: 4,
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(5),
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Retry {
+    /// Makes at most `attempts` attempts; 0 counts as 1.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+
+    /// Pauses for `first` after the first failure, doubled after each further one, up to `longest`.
+    #[must_use]
+    pub fn with_pause(mut self, first: Duration, longest: Duration) -> Self {
+        (self.first, self.longest) = (first, longest);
+        self
+    }
+
+    /// Gives an attempt up when the store sends nothing for `silence`, or when a whole object takes longer than
+    /// that and 16 KiB a second together.
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    pub(crate) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// The longest that an object of `bytes` bytes may take.
+    pub(crate) fn deadline(&self, bytes: u64) -> Duration {
+        self.silence.saturating_add(Duration::from_secs(bytes >> 14))
+    }
+
+    /// The pause after the failure of `attempt`, counted from 1; none if it was the last.
+    pub(crate) fn pause(&self, attempt: u32) -> Option<Duration> {
+        if attempt >= self.attempts {
+            return None;
+        }
+        let doubled = self.first.saturating_mul(1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX));
+        Some(doubled.min(self.longest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_end() {
+        let retry = Retry::default()
+            .with_attempts(6)
+            .with_pause(Duration::from_millis(100), Duration::from_millis(500));
+        let pauses: Vec<_> = (1..=6).map(|n| retry.pause(n).map(|pause| pause.as_millis())).collect();
+        assert_eq!(pauses, [Some(100), Some(200), Some(400), Some(500), Some(500), None]);
+        assert_eq!(Retry::default().with_attempts(u32::MAX).pause(40), Some(Duration::from_secs(5)));
+    }
+}

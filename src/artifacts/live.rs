@@ -1,0 +1,158 @@
+//! Single objects of a session that is running.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Artifacts;
+use super::base::Intents;
+use super::fetch::{Content, Fetcher, Target, written};
+use super::plan::{Planned, is_reserved};
+use super::restore::{OnLocal, Restored};
+use super::source::Condition;
+use super::state::{Places, blocking};
+use super::upload::Uploader;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+use crate::root::NewFile;
+
+/// What a [`put`](Artifacts::put) did. The file is in the workspace.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Put {
+    /// The key of the object.
+    pub key: String,
+    /// Whether it is in the store, too.
+    pub uploaded: Result<()>,
+}
+
+impl Artifacts {
+    /// Brings one object into the workspace of a session that may be running; none if there is no such object.
+    ///
+    /// Missing directories are made. [`OnLocal::ColdStart`] means the same here as [`OnLocal::LocalWins`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] under [`OnLocal::Fail`]; [`ErrorKind::InvalidPath`] under a reserved name;
+    /// [`ErrorKind::TooLarge`]; the store's errors, and those of [`Root::new_file`](crate::Root::new_file).
+    ///
+    /// # Races
+    /// The guest sees the whole file or none. A link at the path is never followed: it counts as something that is
+    /// there, and under [`OnLocal::RemoteWins`] the file takes its place.
+    pub async fn materialise(&self, path: &SafePath, policy: OnLocal) -> Result<Option<Restored>> {
+        if is_reserved(path, &self.reserved) {
+            return Err(
+                Error::new("materialise", path, ErrorKind::InvalidPath).with_detail("top name is reserved")
+            );
+        }
+        let key = self.prefix.key(path)?;
+        let Some(object) = self.source.head(&key).await? else { return Ok(None) };
+        let object =
+            Planned { path: path.clone(), size: object.size, etag: object.etag.map(String::into_boxed_str) };
+        let fetcher = Fetcher::new(
+            self.source.clone(),
+            self.prefix.clone(),
+            self.limits,
+            self.retry,
+            self.progress.clone(),
+        );
+        let target = Leaf { places: Arc::clone(&self.places), path: path.clone(), policy };
+        let fetched = match fetcher.fetch(&object, target.clone()).await {
+            Ok(arrived) => match arrived.content {
+                Content::Filed { size, .. } => Ok(size),
+                Content::Held(bytes) => target.write(bytes).await,
+            },
+            Err(error) => Err(error),
+        };
+        match fetched {
+            Ok(bytes) => Ok(Some(Restored::Placed { path: object.path, bytes })),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && policy != OnLocal::Fail => {
+                Ok(Some(Restored::Kept { path: object.path }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.
+    ///
+    /// A failed upload is told in the result; the file stands, and the next mirror brings it to the store.
+    ///
+    /// # Errors
+    /// Those of [`Root::replace`](crate::Root::replace); [`ErrorKind::InvalidPath`] under a reserved name.
+    ///
+    /// # Races
+    /// What is uploaded is `bytes`, whatever the guest does with the file.
+    pub async fn put(&self, path: &SafePath, bytes: impl Into<Bytes>) -> Result<Put> {
+        if is_reserved(path, &self.reserved) {
+            return Err(Error::new("put", path, ErrorKind::InvalidPath).with_detail("top name is reserved"));
+        }
+        let bytes = bytes.into();
+        let key = self.prefix.key(path)?;
+        let (places, wanted, content) = (Arc::clone(&self.places), path.clone(), bytes.clone());
+        blocking("put", move || {
+            if let Some(parent) = wanted.parent() {
+                places.workspace.ensure_dir(parent)?;
+            }
+            places.workspace.replace(&wanted, &content)?;
+            use sha2::Digest as _;
+            Intents::open(&places.state)?.note(&wanted, &sha2::Sha256::digest(&content).into())
+        })
+        .await?;
+        let uploader = Uploader::new(
+            self.source.clone(),
+            self.prefix.clone(),
+            self.limits,
+            self.retry,
+            self.progress.clone(),
+            Arc::clone(&self.places),
+        );
+        let uploaded = uploader.put_whole(&key, path, bytes, Condition::Always).await.map(drop);
+        Ok(Put { key, uploaded })
+    }
+
+    /// A URL that lets whoever has it read the object at `path` until `valid` has passed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the source has no signer.
+    pub async fn signed_url(&self, path: &SafePath, valid: Duration) -> Result<String> {
+        self.source.sign(&self.prefix.key(path)?, valid).await
+    }
+}
+
+/// A file in the workspace, unnamed until it is complete.
+#[derive(Clone, Debug)]
+struct Leaf {
+    places: Arc<Places>,
+    path: SafePath,
+    policy: OnLocal,
+}
+
+impl Leaf {
+    async fn write(self, bytes: Bytes) -> Result<u64> {
+        blocking("materialise", move || {
+            let mut file = self.open()?;
+            file.write_all(&bytes).map_err(|error| written(&self.path, error))?;
+            self.commit(file)?;
+            Ok(bytes.len() as u64)
+        })
+        .await
+    }
+}
+
+impl Target for Leaf {
+    fn open(&self) -> Result<NewFile> {
+        let workspace = &self.places.workspace;
+        if let Some(parent) = self.path.parent() {
+            workspace.ensure_dir(parent)?;
+        }
+        workspace.new_file(&self.path)
+    }
+
+    fn commit(&self, file: NewFile) -> Result<()> {
+        match self.policy {
+            OnLocal::RemoteWins => file.commit_replace(),
+            OnLocal::ColdStart | OnLocal::LocalWins | OnLocal::Fail => file.commit(),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Bringing what has changed in the workspace to the store.
+//!
+//! The problem: a host that uploads by path uploads what a guest puts at the path in the meantime. Two hosts that
+//! mirror one session overwrite each other. A host that dies forgets what it has uploaded.
+//!
+//! The defence: every file is opened beneath the workspace and read from that handle. The version of each object is
+//! remembered, and a put asks for it. Before each put its hash is noted, so that after a crash the host knows its own
+//! work from another's.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::Artifacts;
+use super::base::{Base, Intents};
+use super::progress::Event;
+use super::snapshot::{Diff, Hashing, Snapshot};
+use super::state::{blocking, lock};
+use super::upload::{Known, Uploaded, Uploader, may_pass};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+
+/// What a mirror does about objects whose file is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletions {
+    /// Leaves them.
+    Keep,
+    /// Removes those that this session restored or mirrored and that nobody has changed since.
+    Propagate,
+}
+
+/// What a mirror does about objects that another host has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overwrites {
+    /// Leaves them, and reports a conflict.
+    Refuse,
+    /// Overwrites them.
+    Allow,
+}
+
+/// What became of one file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Mirrored {
+    /// The store holds it now.
+    Uploaded {
+        /// Which.
+        path: SafePath,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The store held the same content already.
+    Unchanged {
+        /// Which.
+        path: SafePath,
+    },
+    /// The object is gone, as the file is.
+    Deleted {
+        /// Which.
+        path: SafePath,
+    },
+    /// The store holds what another host has put there; the file was not uploaded.
+    Conflict {
+        /// Which.
+        path: SafePath,
+    },
+    /// It is nothing that is ever uploaded.
+    Refused {
+        /// Which, as it is named on disk.
+        path: PathBuf,
+        /// Why.
+        error: Error,
+    },
+    /// It did not work this time.
+    Failed {
+        /// Which.
+        path: SafePath,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What a mirror did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct MirrorReport {
+    /// One outcome per file that was looked at; files known to be unchanged are not.
+    pub outcomes: Vec<Mirrored>,
+}
+
+impl MirrorReport {
+    /// How many files were uploaded.
+    #[must_use]
+    pub fn uploaded(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Mirrored::Uploaded { .. })).count()
+    }
+
+    /// How many objects were deleted.
+    #[must_use]
+    pub fn deleted(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Mirrored::Deleted { .. })).count()
+    }
+
+    /// The paths that another host has changed.
+    pub fn conflicts(&self) -> impl Iterator<Item = &SafePath> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Conflict { path } => Some(path),
+            _ => None,
+        })
+    }
+
+    /// Whether nothing failed and nothing is in conflict.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self
+            .outcomes
+            .iter()
+            .any(|outcome| matches!(outcome, Mirrored::Failed { .. } | Mirrored::Conflict { .. }))
+    }
+}
+
+impl Artifacts {
+    /// Brings the store up to date with the workspace.
+    ///
+    /// What has changed is found by comparing with what this session last restored or mirrored. After a crash the next
+    /// call goes on; what was uploaded before counts as this host's own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if another call is at work, and whatever keeps the host from its own directories or from
+    /// listing the workspace. A single file never makes the call fail.
+    ///
+    /// # Races
+    /// As [`mirror_diff`](Self::mirror_diff).
+    pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
+        let guard = lock(&self.places.state).await?;
+        let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
+        let (snapshot, base, intents) = blocking("mirror", move || {
+            let snapshot = Snapshot::take(&places.workspace, &reserved, Hashing::Never)?;
+            Ok((snapshot, Base::read(&places.state)?, Intents::open(&places.state)?))
+        })
+        .await?;
+        let is_known = |path: &SafePath| {
+            let (seen, record) = (snapshot.find(path), base.get(path));
+            seen.zip(record).is_some_and(|(seen, record)| record.stamp.as_deref() == Some(&seen.stamp))
+        };
+        let changed: Vec<SafePath> = snapshot.paths().filter(|path| !is_known(path)).cloned().collect();
+        let deleted: Vec<SafePath> = match deletions {
+            Deletions::Keep => Vec::new(),
+            Deletions::Propagate => {
+                // What was put just before a crash is in no base yet.
+                let put = intents.paths().filter(|path| base.get(path).is_none());
+                base.paths()
+                    .chain(put)
+                    .filter(|path| snapshot.find(path).is_none() && !snapshot.may_hold(path))
+                    .cloned()
+                    .collect()
+            }
+        };
+        let mut report = MirrorReport::default();
+        for (path, error) in snapshot.into_refused() {
+            self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error: &error });
+            report.outcomes.push(Mirrored::Refused { path, error });
+        }
+        self.transfer(base, intents, changed, deleted, overwrites, &mut report).await?;
+        drop(guard);
+        Ok(report)
+    }
+
+    /// Brings what `diff` names to the store, and nothing else.
+    ///
+    /// # Errors
+    /// As [`mirror`](Self::mirror).
+    ///
+    /// # Races
+    /// A path is opened beneath the workspace when its turn comes: what is uploaded is a regular file that was at
+    /// the path then. What has become a link, a second name or a special file is refused.
+    pub async fn mirror_diff(
+        &self,
+        diff: &Diff,
+        deletions: Deletions,
+        overwrites: Overwrites,
+    ) -> Result<MirrorReport> {
+        let guard = lock(&self.places.state).await?;
+        let places = Arc::clone(&self.places);
+        let (base, intents) =
+            blocking("mirror", move || Ok((Base::read(&places.state)?, Intents::open(&places.state)?)))
+                .await?;
+        let changed = diff.new.iter().chain(&diff.modified).cloned().collect();
+        let deleted = match deletions {
+            Deletions::Keep => Vec::new(),
+            Deletions::Propagate => diff.deleted.clone(),
+        };
+        let mut report = MirrorReport::default();
+        self.transfer(base, intents, changed, deleted, overwrites, &mut report).await?;
+        drop(guard);
+        Ok(report)
+    }
+
+    async fn transfer(
+        &self,
+        mut base: Base,
+        mut intents: Intents,
+        changed: Vec<SafePath>,
+        deleted: Vec<SafePath>,
+        overwrites: Overwrites,
+        report: &mut MirrorReport,
+    ) -> Result<()> {
+        let objects = (changed.len() + deleted.len()) as u64;
+        self.progress.tell(&Event::Planned { objects, bytes: 0 });
+        let uploader = Uploader::new(
+            self.source.clone(),
+            self.prefix.clone(),
+            self.limits,
+            self.retry,
+            self.progress.clone(),
+            Arc::clone(&self.places),
+        );
+        let always = overwrites == Overwrites::Allow;
+        {
+            let (uploader, intents, base) = (&uploader, &intents, &base);
+            let uploads = stream::iter(changed).map(|path| async move {
+                let known = Known { base: base.get(&path), ours: intents.of(&path), always };
+                let result = uploader.upload(&path, known, |path, digest| intents.note(path, digest)).await;
+                (path, result)
+            });
+            let mut uploads = std::pin::pin!(uploads.buffer_unordered(self.concurrency));
+            let mut done = Vec::new();
+            while let Some(item) = uploads.next().await {
+                done.push(item);
+            }
+            done
+        }
+        .into_iter()
+        .for_each(|(path, result)| {
+            report.outcomes.push(match result {
+                Ok(Uploaded::Put(record)) => {
+                    let bytes = record.size;
+                    base.insert(record);
+                    Mirrored::Uploaded { path, bytes }
+                }
+                Ok(Uploaded::Same(record)) => {
+                    base.insert(record);
+                    Mirrored::Unchanged { path }
+                }
+                Ok(Uploaded::Conflict) => Mirrored::Conflict { path },
+                Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
+                Err(error) => {
+                    self.progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    Mirrored::Refused { path: path.as_utf8_path().into(), error }
+                }
+            });
+        });
+        for path in deleted {
+            let known = Known { base: base.get(&path), ours: intents.of(&path), always };
+            let outcome = match self.delete(&uploader, known, &path).await {
+                Ok(true) => {
+                    base.remove(&path);
+                    Mirrored::Deleted { path }
+                }
+                // Another host's, and never ours.
+                Ok(false) if base.get(&path).is_none() => continue,
+                Ok(false) => Mirrored::Conflict { path },
+                Err(error) => Mirrored::Failed { path, error },
+            };
+            report.outcomes.push(outcome);
+        }
+        // A put that failed may still have come through.
+        intents.keep(report.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Failed { path, .. } => Some(path),
+            _ => None,
+        }));
+        let places = Arc::clone(&self.places);
+        blocking("write", move || {
+            base.write(&places.state)?;
+            intents.rewrite(&places.state)
+        })
+        .await
+    }
+
+    /// Removes an object whose file is still gone; tells whether it was this session's to remove.
+    async fn delete(&self, uploader: &Uploader, known: Known<'_>, path: &SafePath) -> Result<bool> {
+        let (places, wanted) = (Arc::clone(&self.places), path.clone());
+        blocking("stat", move || match places.workspace.metadata(&wanted) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::new("delete", &wanted, ErrorKind::Busy).with_detail("file is back")),
+        })
+        .await?;
+        let key = self.prefix.key(path)?;
+        if uploader.owns(&key, path, known).await? {
+            self.source.delete(&key).await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,186 @@
+//! From a listing to what will be written: every refusal is known before the first byte is.
+
+use futures_util::stream::{Stream, StreamExt as _};
+
+use super::key::Prefix;
+use super::limits::ObjectLimits;
+use super::source::Listed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{SafeName, SafePath};
+
+const OPERATION: &str = "plan";
+
+/// An object that may come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) path: SafePath,
+    pub(crate) size: u64,
+    pub(crate) etag: Option<Box<str>>,
+}
+
+/// An object that may not, with its key as listed.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) raw: Vec<u8>,
+    pub(crate) error: Error,
+}
+
+/// What a restore will do, in the order of the paths' bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) objects: Vec<Planned>,
+    pub(crate) refused: Vec<Refusal>,
+    pub(crate) bytes: u64,
+}
+
+/// Names at the top of the workspace that never come in from a store.
+pub(crate) type Reserved = [SafeName];
+
+impl Plan {
+    /// Reads a listing to its end.
+    ///
+    /// Fails as a whole if the store cannot be listed, or if there are more objects or bytes than the limits allow:
+    /// a part chosen by chance is no restore.
+    pub(crate) async fn read(
+        mut listing: impl Stream<Item = Result<Listed>> + Unpin,
+        prefix: &Prefix,
+        limits: &ObjectLimits,
+        reserved: &Reserved,
+    ) -> Result<Self> {
+        let mut plan = Self::default();
+        let mut seen: u64 = 0;
+        while let Some(object) = listing.next().await {
+            let object = object?;
+            seen += 1;
+            if seen > limits.objects {
+                return Err(Error::new(OPERATION, prefix.as_str(), ErrorKind::TooMany)
+                    .with_detail(format!("more than {} objects", limits.objects)));
+            }
+            match admit(&object, prefix, limits, reserved) {
+                Ok(path) => {
+                    let etag = object.etag.map(String::into_boxed_str);
+                    plan.objects.push(Planned { path, size: object.size, etag });
+                }
+                Err(error) => plan.refuse(object.key, error),
+            }
+        }
+        plan.objects.sort_by(|a, b| a.path.cmp(&b.path));
+        plan.refuse_clashes(prefix);
+        plan.bytes = plan.objects.iter().fold(0, |sum, object| sum.saturating_add(object.size));
+        if plan.bytes > limits.bytes {
+            return Err(Error::new(OPERATION, prefix.as_str(), ErrorKind::TooLarge)
+                .with_detail(format!("more than {} bytes in all", limits.bytes)));
+        }
+        Ok(plan)
+    }
+
+    fn refuse(&mut self, mut raw: Vec<u8>, error: Error) {
+        // A store that sends endless keys fills the report no faster than one that sends honest ones.
+        raw.truncate(1024);
+        self.refused.push(Refusal { raw, error });
+    }
+
+    /// Refuses paths that are there twice, and files where others need a directory.
+    fn refuse_clashes(&mut self, prefix: &Prefix) {
+        let objects = std::mem::take(&mut self.objects);
+        let path_at = |index: usize| objects.get(index).map(|object| object.path.as_str());
+        let mut reasons: Vec<(usize, ErrorKind, &'static str)> = Vec::new();
+        for (index, object) in objects.iter().enumerate() {
+            let here = Some(object.path.as_str());
+            if path_at(index + 1) == here || (index > 0 && path_at(index - 1) == here) {
+                reasons.push((index, ErrorKind::AlreadyExists, "path is listed more than once"));
+                continue;
+            }
+            // All that lies beneath a directory is contiguous, and begins at the first path not before `path/`.
+            let beneath = format!("{}/", object.path.as_str());
+            let first = objects.partition_point(|other| other.path.as_str() < beneath.as_str());
+            if path_at(first).is_some_and(|path| path.starts_with(&beneath)) {
+                reasons.push((index, ErrorKind::NotRegular, "path is also the directory of another object"));
+            }
+        }
+        let mut reasons = reasons.into_iter().peekable();
+        for (index, object) in objects.into_iter().enumerate() {
+            match reasons.next_if(|(refused, ..)| *refused == index) {
+                Some((_, kind, detail)) => {
+                    let raw = format!("{}{}", prefix.as_str(), object.path.as_str()).into_bytes();
+                    let error = Error::new(OPERATION, &object.path, kind).with_detail(detail);
+                    self.refuse(raw, error);
+                }
+                None => self.objects.push(object),
+            }
+        }
+    }
+}
+
+fn admit(object: &Listed, prefix: &Prefix, limits: &ObjectLimits, reserved: &Reserved) -> Result<SafePath> {
+    let path = prefix.path(&object.key)?;
+    let refuse = |kind, detail: String| Err(Error::new(OPERATION, &path, kind).with_detail(detail));
+    if is_reserved(&path, reserved) {
+        return refuse(ErrorKind::InvalidPath, "top name is reserved".into());
+    }
+    if path.depth() > limits.depth {
+        return refuse(ErrorKind::TooMany, format!("more than {} levels", limits.depth));
+    }
+    if object.size > limits.file_bytes {
+        return refuse(ErrorKind::TooLarge, format!("more than {} bytes", limits.file_bytes));
+    }
+    Ok(path)
+}
+
+/// Whether the top name of `path` is reserved, also on a file system that folds case.
+pub(crate) fn is_reserved(path: &SafePath, reserved: &Reserved) -> bool {
+    let folded = |top: &str, name: &str| {
+        top.eq_ignore_ascii_case(name) || (!top.is_ascii() && top.to_lowercase() == name.to_lowercase())
+    };
+    let mut components = path.components();
+    components.next().is_some_and(|top| reserved.iter().any(|name| folded(top, name.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt as _, stream};
+
+    fn plan(keys: &[&str], limits: ObjectLimits) -> Result<Plan> {
+        let objects: Vec<_> = keys
+            .iter()
+            .map(|key| Ok(Listed { key: format!("p/{key}").into_bytes(), size: 10, etag: None }))
+            .collect();
+        let prefix = Prefix::at(&SafePath::new("p").unwrap());
+        let reserved = [SafeName::new("skills").unwrap()];
+        Plan::read(stream::iter(objects), &prefix, &limits, &reserved).now_or_never().unwrap()
+    }
+
+    fn kept(plan: &Plan) -> Vec<&str> {
+        plan.objects.iter().map(|object| object.path.as_str()).collect()
+    }
+
+    #[test]
+    fn duplicates_and_files_in_place_of_directories_are_refused() {
+        let plan = plan(
+            &["a/b", "a", "a-b", "x", "x", "y/z/1", "y/z", "é", "e\u{301}", "A"],
+            ObjectLimits::default(),
+        );
+        let plan = plan.unwrap();
+        assert_eq!(kept(&plan), ["A", "a-b", "a/b", "e\u{301}", "y/z/1", "é"]);
+        let refused: Vec<_> = plan.refused.iter().map(|refusal| refusal.raw.as_slice()).collect();
+        assert_eq!(refused, [b"p/a".as_slice(), b"p/x", b"p/x", b"p/y/z"]);
+    }
+
+    #[test]
+    fn reserved_top_names_are_refused_in_any_case() {
+        let plan =
+            plan(&["skills/x", "Skills/x", "sub/skills/x", "skillset"], ObjectLimits::default()).unwrap();
+        assert_eq!(kept(&plan), ["skillset", "sub/skills/x"]);
+        assert_eq!(plan.refused.len(), 2);
+    }
+
+    #[test]
+    fn limits_on_depth_and_file_refuse_one_object_and_limits_in_all_refuse_the_restore() {
+        let limits = ObjectLimits::default();
+        assert_eq!(kept(&plan(&["a/b/c", "d"], limits.with_depth(2)).unwrap()), ["d"]);
+        assert!(kept(&plan(&["a"], limits.with_file_bytes(9)).unwrap()).is_empty());
+        assert_eq!(plan(&["a", "b"], limits.with_objects(1)).unwrap_err().kind(), ErrorKind::TooMany);
+        assert_eq!(plan(&["a", "b"], limits.with_bytes(19)).unwrap_err().kind(), ErrorKind::TooLarge);
+    }
+}

@@ -1,0 +1,431 @@
+//! Bringing the objects of a session back as files.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::Artifacts;
+use super::base::Base;
+use super::fetch::Fetcher;
+use super::journal::{self, Phase};
+use super::plan::{Plan, Planned, Refusal};
+use super::progress::{Event, Progress, Step};
+use super::publish::{Published, publish};
+use super::record::Record;
+use super::stage::{RESTORE, Stage};
+use super::state::{Lock, Places, blocking, discard, lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+
+/// Objects written to staging in one go.
+const BATCH: usize = 64;
+
+/// What a restore does about files that are already in the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLocal {
+    /// Restores only into a workspace that is empty, reserved names aside, or where a restore was interrupted.
+    ColdStart,
+    /// Leaves what is there, and brings only what is not.
+    LocalWins,
+    /// Puts the object in place of what is there.
+    RemoteWins,
+    /// Brings nothing if anything is there that an object would replace.
+    Fail,
+}
+
+impl OnLocal {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::ColdStart => "cold-start",
+            Self::LocalWins => "local-wins",
+            Self::RemoteWins => "remote-wins",
+            Self::Fail => "fail",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        [Self::ColdStart, Self::LocalWins, Self::RemoteWins, Self::Fail]
+            .into_iter()
+            .find(|policy| policy.word() == word)
+    }
+}
+
+/// What became of one object.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Restored {
+    /// It is in the workspace.
+    Placed {
+        /// Where.
+        path: SafePath,
+        /// Its size.
+        bytes: u64,
+    },
+    /// What was in the workspace stands, by policy.
+    Kept {
+        /// Where.
+        path: SafePath,
+    },
+    /// It has arrived and waits in staging for those that failed.
+    Waiting {
+        /// Where it will be.
+        path: SafePath,
+    },
+    /// It does not come in, however often it is tried.
+    Refused {
+        /// Its key, as the store lists it.
+        key: Vec<u8>,
+        /// Why.
+        error: Error,
+    },
+    /// It did not come in this time.
+    Failed {
+        /// Where it should be.
+        path: SafePath,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// How a restore ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// Every object that can come in is there.
+    Complete,
+    /// Some objects failed. The next call goes on from here.
+    ///
+    /// Unless the failures came while publishing, the workspace is untouched.
+    Incomplete,
+    /// An earlier restore was complete, and the policy is [`OnLocal::ColdStart`].
+    AlreadyRestored,
+    /// The workspace is in use, and the policy is [`OnLocal::ColdStart`].
+    NotCold,
+    /// Files are in the way, and the policy is [`OnLocal::Fail`]; nothing was written.
+    Conflict,
+}
+
+/// What a restore did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// How it ended.
+    pub ended: Ended,
+    /// Whether it finished an interrupted restore. The outcomes are then those of the objects that were fetched.
+    pub resumed: bool,
+    /// One outcome per object.
+    pub outcomes: Vec<Restored>,
+}
+
+impl RestoreReport {
+    fn empty(ended: Ended) -> Self {
+        Self { ended, resumed: false, outcomes: Vec::new() }
+    }
+
+    /// How many objects are in the workspace.
+    #[must_use]
+    pub fn placed(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Restored::Placed { .. })).count()
+    }
+
+    /// The objects that were refused.
+    pub fn refused(&self) -> impl Iterator<Item = (&[u8], &Error)> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
+            Restored::Refused { key, error } => Some((key.as_slice(), error)),
+            _ => None,
+        })
+    }
+
+    /// The objects that failed.
+    pub fn failed(&self) -> impl Iterator<Item = (&SafePath, &Error)> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
+            Restored::Failed { path, error } => Some((path, error)),
+            _ => None,
+        })
+    }
+}
+
+impl Artifacts {
+    /// Brings every object of the session into the workspace.
+    ///
+    /// First the store is listed and every refusal is decided: bad keys, reserved names, duplicates, files where
+    /// others need a directory, limits. Then the objects are fetched into staging. Only when all have arrived are
+    /// they moved to the workspace. A crash at any point, or dropping the future, is made good by the next call.
+    ///
+    /// # Errors
+    /// The store's error if it cannot be listed; [`ErrorKind::TooMany`] or [`ErrorKind::TooLarge`] if it lists more than
+    /// the limits in all; [`ErrorKind::Busy`] if another call is at work; and whatever keeps the host from its own
+    /// directories. A single object never makes the call fail.
+    ///
+    /// # Races
+    /// A guest that is running sees files appear, each complete. It can keep one from appearing by putting something
+    /// in its way, which is reported, and it can change each as soon as it is there.
+    pub async fn restore(&self, policy: OnLocal) -> Result<RestoreReport> {
+        let places = &self.places;
+        let lock = lock(&places.state).await?;
+        let phase = {
+            let places = Arc::clone(places);
+            blocking("read", move || journal::read(&places.state)).await?
+        };
+        match phase {
+            Phase::Publishing(prefix, policy, records) => {
+                if prefix != self.prefix.as_str() {
+                    return Err(Error::new("restore", &prefix, ErrorKind::Busy)
+                        .with_detail("a restore of another prefix was interrupted here"));
+                }
+                let run = Finish { refused: Vec::new(), kept: Vec::new(), records, policy, resumed: true };
+                return self.finish(run, lock).await;
+            }
+            Phase::Complete => {
+                let places = Arc::clone(places);
+                blocking("remove", move || Stage::clear(&places)).await?;
+                if policy == OnLocal::ColdStart {
+                    return Ok(RestoreReport::empty(Ended::AlreadyRestored));
+                }
+            }
+            Phase::None if policy == OnLocal::ColdStart && !self.is_cold().await? => {
+                return Ok(RestoreReport::empty(Ended::NotCold));
+            }
+            Phase::None | Phase::Fetching => {}
+        }
+        self.fetch_and_publish(policy, lock).await
+    }
+
+    /// Whether nothing but reserved names is in the workspace.
+    async fn is_cold(&self) -> Result<bool> {
+        let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
+        blocking("list", move || {
+            for entry in places.workspace.list(".")? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if !reserved.iter().any(|reserved| reserved.as_str() == name) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Lock>) -> Result<RestoreReport> {
+        self.progress.tell(&Event::Entered(Step::Listing));
+        let listing = self.source.list(&self.prefix);
+        let plan = Plan::read(listing, &self.prefix, &self.limits, &self.reserved).await?;
+        for Refusal { raw, error } in &plan.refused {
+            self.progress.tell(&Event::Refused { raw, error });
+        }
+        let Plan { objects, mut refused, bytes } = plan;
+        self.progress.tell(&Event::Planned { objects: objects.len() as u64, bytes });
+
+        let local = self.sort_out_local(policy, objects).await?;
+        if policy == OnLocal::Fail && !local.present.is_empty() {
+            return Ok(conflict(local, refused));
+        }
+        let kept = local.present;
+        let objects = Arc::new(local.absent);
+
+        let (places, planned) = (Arc::clone(&self.places), Arc::clone(&objects));
+        let guard = Arc::clone(&lock);
+        let (stage, staged) = blocking("write", move || {
+            let staged = Stage::reuse(&places, &planned)?;
+            journal::write_fetching(&places.state)?;
+            Ok((Arc::new(Stage::open(places, guard)?), staged))
+        })
+        .await?;
+        self.progress.tell(&Event::Entered(Step::Fetching));
+
+        let mut records: Vec<Record> = Vec::with_capacity(objects.len());
+        let mut failed = Vec::new();
+        for (index, result) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
+            let Some(object) = objects.get(index) else { continue };
+            match result.kind() {
+                // It is gone or too large: waiting for it would keep all others away for ever.
+                ErrorKind::NotFound | ErrorKind::TooLarge => {
+                    let raw = format!("{}{}", self.prefix.as_str(), object.path.as_str()).into_bytes();
+                    self.progress.tell(&Event::Refused { raw: &raw, error: &result });
+                    refused.push(Refusal { raw, error: result });
+                }
+                _ => failed.push((object.path.clone(), result)),
+            }
+        }
+        if !failed.is_empty() {
+            let mut report = RestoreReport::empty(Ended::Incomplete);
+            report.outcomes = refused.into_iter().map(Restored::from).collect();
+            report.outcomes.extend(failed.into_iter().map(|(path, error)| Restored::Failed { path, error }));
+            report.outcomes.extend(records.into_iter().map(|record| Restored::Waiting { path: record.path }));
+            report.outcomes.extend(kept.into_iter().map(|object| Restored::Kept { path: object.path }));
+            return Ok(report);
+        }
+        drop((objects, stage));
+        records.sort_by(|a, b| a.path.cmp(&b.path));
+
+        let (places, prefix) = (Arc::clone(&self.places), self.prefix.clone());
+        let records = blocking("write", move || {
+            journal::write_publishing(&places.state, prefix.as_str(), policy, &records)?;
+            Ok(records)
+        })
+        .await?;
+        self.finish(Finish { refused, kept, records, policy, resumed: false }, lock).await
+    }
+
+    /// Fetches what is not staged yet; fills `records` and returns what went wrong, by index.
+    async fn fetch_all(
+        &self,
+        objects: &Arc<Vec<Planned>>,
+        stage: &Arc<Stage>,
+        staged: Vec<(usize, Record)>,
+        records: &mut Vec<Record>,
+    ) -> Result<Vec<(usize, Error)>> {
+        let fetcher = Fetcher::new(
+            self.source.clone(),
+            self.prefix.clone(),
+            self.limits,
+            self.retry,
+            self.progress.clone(),
+        );
+        let mut staged = staged.into_iter().peekable();
+        let mut missing = Vec::new();
+        for (index, object) in objects.iter().enumerate() {
+            match staged.next_if(|(staged, _)| *staged == index) {
+                Some((_, record)) => {
+                    let (path, bytes) = (&object.path, record.size);
+                    self.progress.tell(&Event::Started { path, bytes });
+                    self.progress.tell(&Event::Moved { path, bytes });
+                    self.progress.tell(&Event::Done { path, bytes });
+                    records.push(record);
+                }
+                None => missing.push((index, object)),
+            }
+        }
+        let fetcher = &fetcher;
+        let mut batches = std::pin::pin!(
+            stream::iter(missing)
+                .map(|(index, object)| async move { (index, fetcher.fetch(object, stage.part(index)).await) })
+                .buffer_unordered(self.concurrency)
+                .ready_chunks(BATCH)
+                .map(|batch| {
+                    let (stage, objects) = (Arc::clone(stage), Arc::clone(objects));
+                    blocking("write", move || stage.write(&objects, batch))
+                })
+                .buffer_unordered(2)
+        );
+        let mut wrong = Vec::new();
+        while let Some(batch) = batches.next().await {
+            for (index, result) in batch? {
+                match result {
+                    Ok(record) => records.push(record),
+                    Err(error) => wrong.push((index, error)),
+                }
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Tells which planned paths are taken in the workspace.
+    async fn sort_out_local(&self, policy: OnLocal, objects: Vec<Planned>) -> Result<Local> {
+        if matches!(policy, OnLocal::ColdStart | OnLocal::RemoteWins) {
+            return Ok(Local { present: Vec::new(), absent: objects });
+        }
+        let places = Arc::clone(&self.places);
+        blocking("stat", move || {
+            let is_absent = |object: &Planned| match places.workspace.metadata(&object.path) {
+                Err(error) => error.kind() == ErrorKind::NotFound,
+                Ok(_) => false,
+            };
+            let (absent, present) = objects.into_iter().partition(is_absent);
+            Ok(Local { present, absent })
+        })
+        .await
+    }
+
+    /// Publishes what is staged and draws up the report.
+    async fn finish(&self, run: Finish, lock: Arc<Lock>) -> Result<RestoreReport> {
+        let (places, progress) = (Arc::clone(&self.places), self.progress.clone());
+        blocking("publish", move || {
+            let report = run.publish(&places, &progress);
+            drop(lock);
+            report
+        })
+        .await
+    }
+}
+
+struct Local {
+    present: Vec<Planned>,
+    absent: Vec<Planned>,
+}
+
+/// A restore whose objects are all in staging, or across already.
+struct Finish {
+    refused: Vec<Refusal>,
+    kept: Vec<Planned>,
+    records: Vec<Record>,
+    policy: OnLocal,
+    resumed: bool,
+}
+
+impl Finish {
+    fn publish(self, places: &Places, progress: &Progress) -> Result<RestoreReport> {
+        progress.tell(&Event::Entered(Step::Publishing));
+        let fates = publish(places, self.policy, &self.records)?;
+        let mut ended = Ended::Complete;
+        let mut base = Base::read(&places.state)?;
+        let mut outcomes: Vec<Restored> = self.refused.into_iter().map(Restored::from).collect();
+        for object in self.kept {
+            base.adopt(&object.path, object.etag);
+            outcomes.push(Restored::Kept { path: object.path });
+        }
+        for (record, fate) in self.records.into_iter().zip(fates) {
+            let (path, bytes) = (record.path.clone(), record.size);
+            outcomes.push(match fate {
+                Published::Moved => {
+                    base.insert(record);
+                    Restored::Placed { path, bytes }
+                }
+                Published::Kept => {
+                    base.adopt(&path, record.etag);
+                    Restored::Kept { path }
+                }
+                Published::Refused(error) => {
+                    progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    Restored::Refused { key: path.as_str().as_bytes().to_vec(), error }
+                }
+                Published::Failed(error) => {
+                    ended = Ended::Incomplete;
+                    Restored::Failed { path, error }
+                }
+            });
+        }
+        if ended == Ended::Complete {
+            base.write(&places.state)?;
+            journal::write_complete(&places.state)?;
+            progress.tell(&Event::Entered(Step::Complete));
+            // What cannot be removed now, because a guest holds on to it, is removed by the next call.
+            let _ = discard(&places.staging, RESTORE);
+        }
+        Ok(RestoreReport { ended, resumed: self.resumed, outcomes })
+    }
+}
+
+impl From<Refusal> for Restored {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { key: refusal.raw, error: refusal.error }
+    }
+}
+
+/// The report of a restore that may not touch what is there.
+fn conflict(local: Local, refused: Vec<Refusal>) -> RestoreReport {
+    let mut report = RestoreReport::empty(Ended::Conflict);
+    report.outcomes = refused.into_iter().map(Restored::from).collect();
+    report.outcomes.extend(local.present.into_iter().map(|object| {
+        let error = Error::new("restore", &object.path, ErrorKind::AlreadyExists);
+        Restored::Failed { path: object.path, error }
+    }));
+    let unattempted = local.absent.into_iter().map(|object| {
+        let error =
+            Error::new("restore", &object.path, ErrorKind::Busy).with_detail("other files are in the way");
+        Restored::Failed { path: object.path, error }
+    });
+    report.outcomes.extend(unattempted);
+    report
+}

@@ -1,0 +1,103 @@
+//! The three directories that artifacts work in, the lock on them, and how blocking work is done.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::{ContainedFile, Root};
+
+/// The longest that a call waits for another one, in this process or elsewhere, to finish.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+/// Where the files of a session are, and where the host works on them.
+///
+/// All three are on one file system. Only `workspace` may be reachable for the guest.
+#[derive(Debug)]
+pub struct Places {
+    /// The directory that the guest sees. Its policy also holds for what is restored into it.
+    pub workspace: Root,
+    /// The host's own directory for what is not complete yet.
+    pub staging: Root,
+    /// The host's own directory for what must be remembered.
+    pub state: Root,
+}
+
+impl Places {
+    /// The same directories, ready for work.
+    pub(crate) fn prepared(self) -> Result<Arc<Self>> {
+        let Self { workspace, staging, state } = self;
+        let device = workspace.metadata(".")?.dev();
+        if staging.metadata(".")?.dev() != device {
+            return Err(Error::new("open", "staging", ErrorKind::CrossDevice)
+                .with_detail("staging and workspace are on different file systems"));
+        }
+        // What is staged is published by a rename, so it must already be what the workspace's policy wants.
+        let staging = staging.with_policy(workspace.policy().clone());
+        Ok(Arc::new(Self { workspace, staging, state }))
+    }
+}
+
+/// An advisory lock, free again when dropped or when the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: ContainedFile,
+}
+
+/// Takes the lock on restoring and mirroring.
+pub(crate) async fn lock(state: &Root) -> Result<Arc<Lock>> {
+    lock_named(state, "artifacts.lock".into()).await
+}
+
+/// Takes the lock `name` in `state`, waiting a while for it.
+pub(crate) async fn lock_named(state: &Root, name: String) -> Result<Arc<Lock>> {
+    match state.write_exclusive(&name, b"") {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let file = state.open_contained(&name)?;
+    let start = Instant::now();
+    loop {
+        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Arc::new(Lock { _file: file })),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < LOCK_WAIT => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(errno) => return Err(Error::from_errno("lock", &name, errno)),
+        }
+    }
+}
+
+/// Runs `work` where it may block. It goes on to its end even if nobody waits for it any more.
+pub(crate) async fn blocking<T: Send + 'static>(
+    operation: &'static str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => {
+            Err(Error::new(operation, ".", ErrorKind::Io).with_source(std::io::Error::other(error)))
+        }
+    }
+}
+
+/// Removes a tree of the host's own if it is there.
+pub(crate) fn discard(root: &Root, path: &str) -> Result<()> {
+    match root.remove_tree_contained(path) {
+        Ok(removed) if removed.complete => Ok(()),
+        Ok(_) => Err(Error::new("remove", path, ErrorKind::Busy)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a file of the host's own if it is there.
+pub(crate) fn forget(root: &Root, path: &str) -> Result<()> {
+    match root.remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

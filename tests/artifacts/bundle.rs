@@ -1,0 +1,150 @@
+//! Bundles: install, upgrade, interruption, removal.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use beneath::artifacts::{Bundle, Bundles, Installed, Manifest, Places, Prefix, Source};
+use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
+use object_store::ObjectStoreExt as _;
+
+use crate::support::{self, Home};
+
+pub(crate) fn bundles_at(home: &std::path::Path, source: &Source) -> Bundles {
+    let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
+    let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
+    Bundles::new(source.clone(), Prefix::at(&SafePath::new("skills").unwrap()), places).unwrap()
+}
+
+fn bundles(home: &Home, source: &Source) -> Bundles {
+    bundles_at(&home.path(""), source)
+}
+
+pub(crate) fn name() -> SafeName {
+    SafeName::new("pdf tools").unwrap()
+}
+
+/// Uploads a version with its manifest.
+pub(crate) async fn publish(source: &Source, version: &str, files: &[(&str, &[u8])]) {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = Root::open_ambient(scratch.path(), ambient_authority()).unwrap();
+    for (path, content) in files {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            root.ensure_dir(parent).unwrap();
+        }
+        root.write_exclusive(path, content).unwrap();
+        put(source, &format!("skills/pdf tools/{version}/{path}"), content).await;
+    }
+    let manifest = Manifest::of(&root).unwrap().to_text();
+    put(source, &format!("skills/pdf tools/{version}.sha256"), manifest.as_bytes()).await;
+}
+
+async fn put(source: &Source, key: &str, content: &[u8]) {
+    let key = object_store::path::Path::parse(key).unwrap();
+    source.store().put(&key, content.to_vec().into()).await.unwrap();
+}
+
+pub(crate) async fn version(bundles: &Bundles, version: &str) -> Bundle {
+    bundles.bundle(&name(), &SafeName::new(version).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn install_upgrade_and_remove_on_every_store() {
+    for (store, source) in support::every_store().await {
+        publish(&source, "1", &[("SKILL.md", b"one"), ("old/only.txt", b"x")]).await;
+        publish(&source, "2", &[("SKILL.md", b"two"), ("lib/big.bin", &vec![5; 200_000])]).await;
+        let home = Home::new();
+        let bundles = bundles(&home, &source);
+        let (one, two) = (version(&bundles, "1").await, version(&bundles, "2").await);
+
+        assert_eq!(bundles.install_if_changed(&one).await.unwrap(), Installed::New, "{store}");
+        assert_eq!(bundles.install_if_changed(&one).await.unwrap(), Installed::Unchanged, "{store}");
+        assert_eq!(bundles.installed(&name()).await.unwrap().as_deref(), Some("1"), "{store}");
+        let replaced = Installed::Replaced { version: Some("1".into()) };
+        assert_eq!(bundles.install_if_changed(&two).await.unwrap(), replaced, "{store}");
+        let tree = home.tree();
+        assert_eq!(
+            tree.keys().collect::<Vec<_>>(),
+            ["pdf tools/SKILL.md", "pdf tools/lib/big.bin"],
+            "{store}"
+        );
+        assert_eq!(tree["pdf tools/SKILL.md"], b"two", "{store}");
+        home.assert_clean();
+
+        assert!(bundles.remove(&name()).await.unwrap());
+        assert!(!bundles.remove(&name()).await.unwrap());
+        assert!(home.tree().is_empty());
+        assert_eq!(bundles.installed(&name()).await.unwrap(), None);
+        home.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn what_a_guest_has_changed_is_installed_again() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("SKILL.md", b"one"), ("a/b", b"x")]).await;
+    let bundles = bundles(&home, &source);
+    let one = version(&bundles, "1").await;
+    bundles.install(&one).await.unwrap();
+    let tamperings: [&dyn Fn(); 6] = [
+        &|| fs::write(home.workspace("pdf tools/SKILL.md"), "bad").unwrap(),
+        &|| fs::write(home.workspace("pdf tools/extra.sh"), "bad").unwrap(),
+        &|| fs::remove_file(home.workspace("pdf tools/a/b")).unwrap(),
+        &|| symlink(home.path("outside/canary"), home.workspace("pdf tools/link")).unwrap(),
+        &|| {
+            fs::remove_dir_all(home.workspace("pdf tools")).unwrap();
+            symlink(home.path("outside"), home.workspace("pdf tools")).unwrap();
+        },
+        &|| {
+            fs::remove_dir_all(home.workspace("pdf tools")).unwrap();
+            fs::write(home.workspace("pdf tools"), "a file").unwrap();
+        },
+    ];
+    for (index, tamper) in tamperings.iter().enumerate() {
+        tamper();
+        let done = bundles.install_if_changed(&one).await.unwrap();
+        assert!(matches!(done, Installed::Replaced { .. }), "{index}: {done:?}");
+        assert_eq!(home.tree().len(), 2, "{index}");
+        home.assert_clean();
+    }
+    fs::remove_dir_all(home.workspace("pdf tools")).unwrap();
+    symlink(home.path("outside"), home.workspace("pdf tools")).unwrap();
+    assert!(bundles.remove(&name()).await.unwrap());
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn wrong_hash_or_missing_file_leaves_the_old_version() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("SKILL.md", b"one")]).await;
+    publish(&source, "2", &[("SKILL.md", b"two"), ("lib", b"lib")]).await;
+    let bundles = bundles(&home, &source);
+    bundles.install(&version(&bundles, "1").await).await.unwrap();
+    let two = version(&bundles, "2").await;
+    put(&source, "skills/pdf tools/2/lib", b"tampered").await;
+    let error = bundles.install(&two).await.unwrap_err();
+    assert_eq!(error.to_string(), r#"install "lib": content is not what the manifest says"#);
+    source.store().delete(&object_store::path::Path::parse("skills/pdf tools/2/lib").unwrap()).await.unwrap();
+    assert_eq!(bundles.install(&two).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
+    assert_eq!(bundles.installed(&name()).await.unwrap().as_deref(), Some("1"));
+    put(&source, "skills/pdf tools/2/lib", b"lib").await;
+    bundles.install_if_changed(&two).await.unwrap();
+    assert_eq!(home.tree()["pdf tools/SKILL.md"], b"two");
+    home.assert_clean();
+}
+
+#[test]
+fn manifest_refuses_what_it_does_not_understand() {
+    let hash = "0".repeat(64);
+    for text in [
+        format!("{hash} a"),
+        format!("{hash}  ../a"),
+        format!("{hash}  /a"),
+        format!("{hash}  a\n{hash}  a"),
+        format!("{}  a", "0".repeat(63)),
+        format!("{}  a", "G".repeat(64)),
+        "\n".into(),
+    ] {
+        assert!(Manifest::parse(&text).is_err(), "{text:?}");
+    }
+}

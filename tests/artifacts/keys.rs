@@ -1,0 +1,81 @@
+//! Keys: what is put is what is listed, on every store.
+
+use beneath::artifacts::Prefix;
+use beneath::{SafePath, SessionId};
+use futures_util::TryStreamExt as _;
+use object_store::ObjectStoreExt as _;
+
+use crate::support;
+
+/// Paths that a path type, an URL or a form would rewrite.
+const AWKWARD: [&str; 22] = [
+    "plain.txt",
+    "a b/c d.txt",
+    "100%.txt",
+    "%41.txt",
+    "%2e%2e/x",
+    "a%2Fb",
+    "a+b.txt",
+    "a+b c%20d.txt",
+    "caf\u{e9}.txt",
+    "cafe\u{301}.txt",
+    "報告/年度.md",
+    "🦀.rs",
+    ".env",
+    "~backup",
+    "#tag",
+    "[x]{y}^z`",
+    "a&b=c;d.txt",
+    "it's (1), ok!.txt",
+    "$HOME",
+    "@at",
+    "deep/er/and/deep/er/still.txt",
+    "\u{ff0e}\u{ff0e}",
+];
+
+#[tokio::test]
+async fn every_safe_path_round_trips_on_every_store() {
+    for (name, source) in support::every_store().await {
+        let prefix = Prefix::session(&SessionId::new("s 1+é%"));
+        let mut paths: Vec<SafePath> = AWKWARD.iter().map(|raw| SafePath::new(raw).unwrap()).collect();
+        for path in &paths {
+            let key = prefix.key(path).unwrap();
+            let location = object_store::path::Path::parse(&key).unwrap();
+            source.store().put(&location, path.as_str().to_owned().into()).await.unwrap();
+        }
+        let listed: Vec<_> = source.list(&prefix).try_collect().await.unwrap();
+        let mut found: Vec<SafePath> =
+            listed.iter().map(|object| prefix.path(&object.key).unwrap()).collect();
+        found.sort();
+        paths.sort();
+        assert_eq!(found, paths, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn hostile_keys_are_listed_verbatim_and_stop_nothing() {
+    let Some(server) = support::moto() else {
+        println!("skipped: moto_server is neither on PATH nor in BENEATH_MOTO");
+        return;
+    };
+    let (bucket, source) = server.bucket().await;
+    let hostile: [&[u8]; 8] =
+        [b"../x", b"a/../b", b"a//b", b"dir/", b"/abs", b"\x01", b"tab\t", b"back\\slash"];
+    let prefix = Prefix::session(&SessionId::new("s1"));
+    let mut keys: Vec<Vec<u8>> =
+        hostile.iter().map(|rest| [prefix.as_str().as_bytes(), rest].concat()).collect();
+    keys.extend((0..1100).map(|n| format!("{prefix}good-{n:04}").into_bytes()));
+    for key in &keys {
+        assert!(server.put_raw(&bucket, key, b"x"), "{key:?}");
+    }
+    let listed: Vec<_> = source.list(&prefix).try_collect().await.unwrap();
+    let mut found: Vec<Vec<u8>> = listed.into_iter().map(|object| object.key).collect();
+    found.sort();
+    keys.sort();
+    assert_eq!(found, keys);
+
+    // The control: the store's own listing ends at the first of them.
+    let path = object_store::path::Path::parse(prefix.as_str()).unwrap();
+    let plain: Result<Vec<_>, _> = source.store().list(Some(&path)).try_collect().await;
+    assert!(plain.is_err());
+}

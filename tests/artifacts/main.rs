@@ -1,0 +1,13 @@
+//! Artifacts against real stores: in memory, a directory, moto and SeaweedFS.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod bundle;
+mod faults;
+mod keys;
+mod kill;
+mod memory;
+mod mirror;
+mod race;
+mod restore;
+mod stub;
+mod support;

@@ -1,0 +1,89 @@
+//! Memory stays flat, however large the object and however many there are.
+//!
+//! Each measurement runs in a child, so that other tests do not count. The sizes are smaller than what is claimed unless
+//! `BENEATH_FULL_SIZE` is set, since they cost disk and time.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use beneath::artifacts::{Ended, OnLocal, Source};
+use object_store::local::LocalFileSystem;
+
+use crate::support::{self, Home};
+
+const VARIABLE: &str = "BENEATH_MEMORY_CHILD";
+/// What a restore may use on top of what was there.
+const ALLOWED: u64 = 64 << 20;
+
+fn full_size() -> bool {
+    std::env::var_os("BENEATH_FULL_SIZE").is_some()
+}
+
+/// The most memory resident at any time since the last [`reset`].
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
+}
+
+fn reset() -> u64 {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    peak()
+}
+
+fn run(task: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "memory::child", "--nocapture", "--test-threads=1"])
+        .env(VARIABLE, task)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{}", text.lines().find(|line| line.contains(" KiB more")).unwrap_or_default());
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn one_large_object_is_never_in_memory() {
+    run("large");
+}
+
+#[test]
+fn many_small_objects_are_never_in_memory_together() {
+    run("many");
+}
+
+/// Not a test by itself: what the children run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child() {
+    let Ok(task) = std::env::var(VARIABLE) else { return };
+    let home = Home::new();
+    let remote = home.path("remote");
+    let objects = remote.join("sessions/s1");
+    std::fs::create_dir_all(&objects).unwrap();
+    let count = match task.as_str() {
+        "large" => {
+            let size = if full_size() { 2 << 30 } else { 256 << 20 };
+            std::fs::File::create(objects.join("large")).unwrap().set_len(size).unwrap();
+            1
+        }
+        _ => {
+            let count = if full_size() { 100_000 } else { 20_000 };
+            for n in 0..count {
+                let directory = objects.join(format!("d{}", n / 500));
+                if n % 500 == 0 {
+                    std::fs::create_dir(&directory).unwrap();
+                }
+                std::fs::write(directory.join(format!("file-{n:06}.txt")), "small").unwrap();
+            }
+            count
+        }
+    };
+    let source = Source::new(Arc::new(LocalFileSystem::new_with_prefix(&remote).unwrap()));
+    let artifacts = support::artifacts_at(&home.path(""), &source);
+    let before = reset();
+    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+    let used = peak() - before;
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, count));
+    println!("{task}: {count} objects, {} KiB more at the peak", used >> 10);
+    assert!(used < ALLOWED, "{} MiB more", used >> 20);
+}

@@ -1,0 +1,339 @@
+//! Snapshot, diff, mirror, put, materialise.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use beneath::artifacts::{
+    Artifacts, Deletions, Diff, Hashing, Mirrored, OnLocal, Overwrites, Restored, Snapshot,
+};
+use beneath::{ErrorKind, Root, SafePath, ambient_authority};
+
+use crate::support::{self, Home};
+
+fn root(home: &Home) -> Root {
+    Root::open_ambient(home.path("workspace"), ambient_authority()).unwrap()
+}
+
+fn paths(paths: &[SafePath]) -> Vec<&str> {
+    paths.iter().map(SafePath::as_str).collect()
+}
+
+fn change(home: &Home, hashing: Hashing, act: impl FnOnce(&Home)) -> Diff {
+    let root = root(home);
+    let before = Snapshot::take(&root, &[], hashing).unwrap();
+    act(home);
+    before.diff(&Snapshot::take(&root, &[], hashing).unwrap())
+}
+
+/// Files old enough that their stamps tell every change.
+fn settled(files: &[(&str, &str)]) -> Home {
+    let home = Home::new();
+    for (path, content) in files {
+        fs::write(home.workspace(path), content).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    home
+}
+
+#[test]
+fn diff_is_empty_when_nothing_happened() {
+    let home = settled(&[("a", "1"), ("b", "2")]);
+    assert!(change(&home, Hashing::Never, |_| {}).is_empty());
+}
+
+#[test]
+fn diff_catches_touch_to_the_past() {
+    let home = settled(&[("a", "1")]);
+    let diff = change(&home, Hashing::Never, |home| {
+        let file = fs::File::options().write(true).open(home.workspace("a")).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    });
+    assert_eq!(paths(&diff.modified), ["a"]);
+}
+
+#[test]
+fn diff_catches_same_size_rewrite_within_one_tick() {
+    for hashing in [Hashing::Never, Hashing::Always] {
+        let home = Home::new();
+        for round in 0..200 {
+            fs::write(home.workspace("a"), format!("{round:04}-x")).unwrap();
+            let diff = change(&home, hashing, |home| {
+                fs::write(home.workspace("a"), format!("{round:04}-y")).unwrap();
+            });
+            assert_eq!(paths(&diff.modified), ["a"], "{hashing:?} {round}");
+        }
+    }
+}
+
+#[test]
+fn diff_catches_rename_over() {
+    let home = settled(&[("a", "1"), ("b", "2")]);
+    let diff = change(&home, Hashing::Never, |home| {
+        fs::rename(home.workspace("b"), home.workspace("a")).unwrap();
+    });
+    assert_eq!((paths(&diff.modified), paths(&diff.deleted)), (vec!["a"], vec!["b"]));
+}
+
+#[test]
+fn diff_catches_exchange_of_equal_files() {
+    let home = settled(&[("a", "1"), ("b", "2")]);
+    let diff = change(&home, Hashing::Never, |home| {
+        fs::rename(home.workspace("a"), home.workspace("t")).unwrap();
+        fs::rename(home.workspace("b"), home.workspace("a")).unwrap();
+        fs::rename(home.workspace("t"), home.workspace("b")).unwrap();
+    });
+    assert_eq!(paths(&diff.modified), ["a", "b"]);
+}
+
+#[test]
+fn diff_catches_delete_and_new() {
+    let home = settled(&[("a", "1")]);
+    let diff = change(&home, Hashing::Never, |home| {
+        fs::remove_file(home.workspace("a")).unwrap();
+        fs::write(home.workspace("n"), "new").unwrap();
+    });
+    assert_eq!((paths(&diff.new), paths(&diff.deleted)), (vec!["n"], vec!["a"]));
+}
+
+#[test]
+fn diff_catches_file_that_becomes_a_directory() {
+    let home = settled(&[("a", "1")]);
+    let diff = change(&home, Hashing::Never, |home| {
+        fs::remove_file(home.workspace("a")).unwrap();
+        fs::create_dir(home.workspace("a")).unwrap();
+        fs::write(home.workspace("a/b"), "1").unwrap();
+    });
+    assert_eq!((paths(&diff.new), paths(&diff.deleted)), (vec!["a/b"], vec!["a"]));
+}
+
+#[test]
+fn diff_with_hashes_ignores_a_mere_touch() {
+    let home = settled(&[("a", "1")]);
+    let diff = change(&home, Hashing::Always, |home| {
+        fs::File::options()
+            .write(true)
+            .open(home.workspace("a"))
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH)
+            .unwrap();
+    });
+    assert!(diff.is_empty());
+}
+
+#[test]
+fn what_cannot_be_mirrored_is_refused_and_not_taken_for_deleted() {
+    let home = settled(&[("a", "1"), ("b", "2"), ("c", "3")]);
+    fs::create_dir(home.workspace("d")).unwrap();
+    fs::write(home.workspace("d/e"), "4").unwrap();
+    let root = root(&home);
+    let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    fs::remove_file(home.workspace("a")).unwrap();
+    symlink(home.path("outside/canary"), home.workspace("a")).unwrap();
+    fs::hard_link(home.workspace("b"), home.workspace("b2")).unwrap();
+    fs::remove_dir_all(home.workspace("d")).unwrap();
+    symlink(home.path("outside"), home.workspace("d")).unwrap();
+    let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    let mut kinds: Vec<_> = after
+        .refused()
+        .iter()
+        .map(|(path, error)| (path.to_str().unwrap().to_owned(), error.kind()))
+        .collect();
+    kinds.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(
+        kinds,
+        [
+            ("a".into(), ErrorKind::Symlink),
+            ("b".into(), ErrorKind::HardLinked),
+            ("b2".into(), ErrorKind::HardLinked),
+            ("d".into(), ErrorKind::Symlink),
+        ]
+    );
+    assert!(before.diff(&after).is_empty());
+}
+
+async fn mirror(artifacts: &Artifacts) -> beneath::artifacts::MirrorReport {
+    artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap()
+}
+
+#[tokio::test]
+async fn mirror_makes_the_store_equal_to_the_workspace_on_every_store() {
+    for (name, source) in support::every_store().await {
+        let home = Home::new();
+        let artifacts = home.artifacts(&source);
+        fs::create_dir_all(home.workspace("x/y")).unwrap();
+        fs::create_dir_all(home.workspace("skills")).unwrap();
+        fs::write(home.workspace("skills/own"), "stays here").unwrap();
+        fs::write(home.workspace("x/y/a + b%.txt"), "one").unwrap();
+        fs::write(home.workspace("large"), vec![3_u8; (9 << 20) + 5]).unwrap();
+        fs::write(home.workspace("gone"), "soon").unwrap();
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete() && report.uploaded() == 3, "{name}: {report:?}");
+        assert_eq!(mirror(&artifacts).await.uploaded(), 0, "{name}");
+
+        fs::write(home.workspace("x/y/a + b%.txt"), "two").unwrap();
+        fs::remove_file(home.workspace("gone")).unwrap();
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete(), "{name}: {report:?}");
+        assert_eq!((report.uploaded(), report.deleted()), (1, 1), "{name}: {report:?}");
+        let mut tree = home.tree();
+        tree.remove("skills/own");
+        assert_eq!(support::objects(&source).await, tree, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn restored_files_are_known_and_not_uploaded_again() {
+    for (name, source) in support::every_store().await {
+        support::seed(&source, &[("a", b"1"), ("d/b", b"2")]).await;
+        let home = Home::new();
+        let artifacts = home.artifacts(&source);
+        artifacts.restore(OnLocal::ColdStart).await.unwrap();
+        let report = mirror(&artifacts).await;
+        assert!(
+            report.outcomes.iter().all(|outcome| matches!(outcome, Mirrored::Unchanged { .. })),
+            "{name}"
+        );
+        fs::write(home.workspace("a"), "3").unwrap();
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete() && report.uploaded() == 1, "{name}: {report:?}");
+        assert_eq!(support::objects(&source).await["a"], b"3", "{name}");
+    }
+}
+
+#[tokio::test]
+async fn two_hosts_do_not_overwrite_each_other_unnoticed() {
+    for (name, source) in support::every_store().await {
+        support::seed(&source, &[("a", b"1"), ("b", b"1"), ("c", b"1")]).await;
+        let (one, two) = (Home::new(), Home::new());
+        let (first, second) = (one.artifacts(&source), two.artifacts(&source));
+        first.restore(OnLocal::ColdStart).await.unwrap();
+        second.restore(OnLocal::ColdStart).await.unwrap();
+        fs::write(one.workspace("a"), "from one").unwrap();
+        fs::write(one.workspace("n"), "from one").unwrap();
+        fs::write(one.workspace("c"), "from one").unwrap();
+        assert!(mirror(&first).await.is_complete(), "{name}");
+
+        fs::write(two.workspace("a"), "from two").unwrap();
+        fs::write(two.workspace("b"), "from two").unwrap();
+        fs::write(two.workspace("n"), "from two").unwrap();
+        fs::remove_file(two.workspace("c")).unwrap();
+        let report = mirror(&second).await;
+        let mut conflicts: Vec<_> = report.conflicts().map(SafePath::as_str).collect();
+        conflicts.sort_unstable();
+        assert_eq!(conflicts, ["a", "c", "n"], "{name}: {report:?}");
+        let objects = support::objects(&source).await;
+        for (path, content) in [("a", "from one"), ("b", "from two"), ("c", "from one"), ("n", "from one")] {
+            assert_eq!(objects[path], content.as_bytes(), "{name} {path}");
+        }
+        let report = second.mirror(Deletions::Propagate, Overwrites::Allow).await.unwrap();
+        assert!(report.is_complete(), "{name}: {report:?}");
+        assert_eq!(support::objects(&source).await, two.tree(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn mirror_uploads_nothing_from_outside() {
+    let (home, source) = (Home::new(), support::memory());
+    symlink(home.path("outside/canary"), home.workspace("link")).unwrap();
+    symlink(home.path("outside"), home.workspace("dir")).unwrap();
+    fs::hard_link(home.path("outside/canary"), home.workspace("hard")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.workspace("fifo"), rustix::fs::Mode::RUSR).unwrap();
+    let artifacts = home.artifacts(&source);
+    let report = mirror(&artifacts).await;
+    assert_eq!((report.outcomes.len(), report.uploaded()), (4, 0), "{report:?}");
+
+    // The same by name, as if they had been files when the diff was made.
+    let mut diff = Diff::default();
+    diff.new = ["link", "dir/canary", "hard", "fifo"].map(|path| SafePath::new(path).unwrap()).into();
+    let report = artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Allow).await.unwrap();
+    assert_eq!((report.outcomes.len(), report.uploaded()), (4, 0), "{report:?}");
+    assert!(support::objects(&source).await.is_empty());
+}
+
+#[tokio::test]
+async fn materialise_places_keeps_or_replaces() {
+    for (name, source) in support::every_store().await {
+        let home = Home::new();
+        let artifacts = home.artifacts(&source);
+        let large = vec![9_u8; 200_000];
+        support::seed(&source, &[("in/new.txt", b"hello"), ("big", &large)]).await;
+        let path = |raw| SafePath::new(raw).unwrap();
+        let placed = artifacts.materialise(&path("in/new.txt"), OnLocal::Fail).await.unwrap();
+        assert!(matches!(placed, Some(Restored::Placed { bytes: 5, .. })), "{name}");
+        let placed = artifacts.materialise(&path("big"), OnLocal::Fail).await.unwrap();
+        assert!(matches!(placed, Some(Restored::Placed { bytes: 200_000, .. })), "{name}");
+        assert_eq!(fs::read(home.workspace("big")).unwrap(), large);
+        assert!(artifacts.materialise(&path("none"), OnLocal::Fail).await.unwrap().is_none(), "{name}");
+
+        symlink(home.path("outside/canary"), home.workspace("link")).unwrap();
+        support::put_object(&source, "link", b"object").await;
+        let error = artifacts.materialise(&path("link"), OnLocal::Fail).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
+        let kept = artifacts.materialise(&path("link"), OnLocal::LocalWins).await.unwrap();
+        assert!(matches!(kept, Some(Restored::Kept { .. })), "{name}");
+        artifacts.materialise(&path("link"), OnLocal::RemoteWins).await.unwrap();
+        assert_eq!(fs::read(home.workspace("link")).unwrap(), b"object", "{name}");
+        let error = artifacts.materialise(&path("skills/x"), OnLocal::Fail).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidPath);
+        home.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn put_writes_here_and_there_and_the_mirror_knows() {
+    for (name, source) in support::every_store().await {
+        let home = Home::new();
+        let artifacts = home.artifacts(&source);
+        let path = SafePath::new("out/report.txt").unwrap();
+        for content in ["first", "second"] {
+            artifacts.put(&path, content).await.unwrap().uploaded.unwrap();
+            assert_eq!(fs::read(home.workspace("out/report.txt")).unwrap(), content.as_bytes());
+            assert_eq!(support::objects(&source).await["out/report.txt"], content.as_bytes());
+        }
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete() && report.uploaded() == 0, "{name}: {report:?}");
+    }
+}
+
+#[tokio::test]
+async fn put_stands_here_when_the_store_is_gone() {
+    let home = Home::new();
+    let builder = object_store::aws::AmazonS3Builder::new()
+        .with_endpoint(format!("http://127.0.0.1:{}", support::free_port()))
+        .with_allow_http(true)
+        .with_bucket_name("b")
+        .with_access_key_id("k")
+        .with_secret_access_key("s")
+        .with_retry(object_store::RetryConfig { max_retries: 0, ..Default::default() });
+    let source = beneath::artifacts::Source::s3(builder).unwrap();
+    let retry = beneath::artifacts::Retry::default().with_attempts(1);
+    let artifacts = home.artifacts(&source).with_retry(retry);
+    let put = artifacts.put(&SafePath::new("a").unwrap(), "x").await.unwrap();
+    assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(fs::read(home.workspace("a")).unwrap(), b"x");
+}
+
+#[tokio::test]
+async fn signed_url_reads_the_object_and_nothing_else() {
+    let Some(server) = support::weed() else {
+        println!("skipped: weed is neither on PATH nor in BENEATH_WEED");
+        return;
+    };
+    let (_, source) = server.bucket().await;
+    let home = Home::new();
+    let artifacts = home.artifacts(&source);
+    let path = SafePath::new("caf\u{e9} + 1%.txt").unwrap();
+    artifacts.put(&path, "signed content").await.unwrap().uploaded.unwrap();
+    let url = artifacts.signed_url(&path, std::time::Duration::from_secs(60)).await.unwrap();
+    let target = url.split_once("127.0.0.1").unwrap().1.split_once('/').unwrap().1;
+    let answer = server.http("GET", &format!("/{target}"), b"").unwrap();
+    assert!(answer.contains(" 200 ") && answer.ends_with("signed content"), "{answer}");
+    let answer =
+        server.http("GET", &format!("/{}", target.replace("Expires=60", "Expires=90")), b"").unwrap();
+    assert!(answer.contains(" 403 "), "{answer}");
+
+    let unsigned = support::memory();
+    let error =
+        home.artifacts(&unsigned).signed_url(&path, std::time::Duration::from_secs(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}

@@ -1,0 +1,173 @@
+//! A guest that swaps directories for links while the host restores and mirrors.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use beneath::artifacts::{Deletions, Mirrored, OnLocal, Overwrites, Restored};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::support::{self, Home};
+
+const DIRECTORIES: usize = 4;
+const FILES: usize = 5;
+
+/// Exchanges each directory with a link to the outside, again and again.
+struct Guest {
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Guest {
+    fn new(home: &Home) -> Self {
+        let workspace = home.path("workspace");
+        let outside = home.path("outside");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        for n in 0..DIRECTORIES {
+            symlink(&outside, workspace.join(format!("link{n}"))).unwrap();
+        }
+        let thread = std::thread::spawn(move || {
+            let mut swaps = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                for n in 0..DIRECTORIES {
+                    let (a, b) = (workspace.join(format!("d{n}")), workspace.join(format!("link{n}")));
+                    swaps += u64::from(renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).is_ok());
+                }
+            }
+            swaps
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    fn stop(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+fn paths() -> impl Iterator<Item = String> {
+    (0..DIRECTORIES).flat_map(|d| (0..FILES).map(move |f| format!("d{d}/f{f}")))
+}
+
+fn escaped(home: &Home) -> usize {
+    fs::read_dir(home.path("outside")).unwrap().count() - 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restore_never_writes_through_swapped_directories() {
+    let source = support::memory();
+    for path in paths() {
+        support::put_object(&source, &path, b"object").await;
+    }
+    let (mut placed, mut refused) = (0, 0);
+    for policy in [OnLocal::LocalWins, OnLocal::RemoteWins] {
+        let home = Home::new();
+        let artifacts = home.artifacts(&source);
+        for n in 0..DIRECTORIES {
+            fs::create_dir(home.workspace(&format!("d{n}"))).unwrap();
+        }
+        let guest = Guest::new(&home);
+        for _ in 0..200 {
+            let report = artifacts.restore(policy).await.unwrap();
+            placed += report.placed();
+            refused +=
+                report.outcomes.iter().filter(|outcome| matches!(outcome, Restored::Refused { .. })).count();
+            for path in paths() {
+                // Whichever of the two names the directory has just now.
+                let _ = fs::remove_file(home.workspace(&path));
+            }
+        }
+        let swaps = guest.stop();
+        assert!(swaps > 1000, "{swaps}");
+        home.assert_contained();
+    }
+    assert!(placed > 100, "placed {placed}");
+    println!("restore: {placed} placed, {refused} refused, 0 escaped");
+
+    // The control: check, then write by path.
+    let home = Home::new();
+    for n in 0..DIRECTORIES {
+        fs::create_dir(home.workspace(&format!("d{n}"))).unwrap();
+    }
+    let guest = Guest::new(&home);
+    let mut caught = 0;
+    for round in 0..20_000 {
+        for path in paths() {
+            naive_write(&home.path("workspace"), &path);
+        }
+        caught = escaped(&home);
+        if caught > 0 && round >= 10 {
+            break;
+        }
+    }
+    guest.stop();
+    assert!(caught > 0, "the guest caught no naive write: the race is not one");
+}
+
+/// As the systems that this replaces do it: resolve, compare with the root, then use the path.
+fn naive_write(root: &Path, path: &str) {
+    if let Some(target) = naive_check(root, path) {
+        let _ = fs::write(target, "object");
+    }
+}
+
+fn naive_check(root: &Path, path: &str) -> Option<PathBuf> {
+    let target = root.join(path);
+    let parent = target.parent()?;
+    let real = parent.canonicalize().ok()?;
+    real.starts_with(root.canonicalize().ok()?).then(|| target.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirror_never_uploads_from_outside() {
+    let source = support::memory();
+    let home = Home::new();
+    for f in 0..FILES {
+        fs::write(home.path("outside").join(format!("f{f}")), "SECRET").unwrap();
+    }
+    for path in paths() {
+        fs::create_dir_all(home.workspace(&path).parent().unwrap()).unwrap();
+        fs::write(home.workspace(&path), "public").unwrap();
+    }
+    let artifacts = home.artifacts(&source);
+    let mut diff = beneath::artifacts::Diff::default();
+    diff.new = paths().map(|path| beneath::SafePath::new(&path).unwrap()).collect();
+    let guest = Guest::new(&home);
+    let (mut uploaded, mut refused) = (0, 0);
+    for round in 0..300 {
+        let report = match round % 2 {
+            0 => artifacts.mirror(Deletions::Keep, Overwrites::Allow).await.unwrap(),
+            _ => artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Allow).await.unwrap(),
+        };
+        for outcome in &report.outcomes {
+            match outcome {
+                Mirrored::Uploaded { .. } | Mirrored::Unchanged { .. } => uploaded += 1,
+                Mirrored::Refused { .. } => refused += 1,
+                _ => {}
+            }
+        }
+    }
+    for (path, content) in support::objects(&source).await {
+        assert_eq!(content, b"public", "{path}");
+    }
+    assert!(uploaded > 100 && refused > 100, "uploaded {uploaded}, refused {refused}");
+    println!("mirror: {uploaded} uploaded, {refused} refused, 0 from outside");
+
+    // The control: check, then read by path.
+    let mut caught = 0;
+    for _ in 0..20_000 {
+        for path in paths() {
+            let target = naive_check(&home.path("workspace"), &path);
+            caught +=
+                u32::from(target.is_some_and(|target| fs::read(target).is_ok_and(|read| read == b"SECRET")));
+        }
+        if caught > 0 {
+            break;
+        }
+    }
+    guest.stop();
+    assert!(caught > 0, "the guest caught no naive read: the race is not one");
+}

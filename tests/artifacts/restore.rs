@@ -1,0 +1,238 @@
+//! Restore: policies, refusals, resumption.
+
+use std::os::unix::fs::symlink;
+
+use beneath::ErrorKind;
+use beneath::artifacts::{Ended, ObjectLimits, OnLocal, Restored};
+
+use crate::support::{self, Home};
+
+const FILES: [(&str, &[u8]); 5] = [
+    ("a.txt", b"alpha"),
+    ("dir/b.txt", b"beta"),
+    ("dir/deep/er/c.txt", b"gamma"),
+    ("empty", b""),
+    ("caf\u{e9}/100% + more.txt", b"delta"),
+];
+
+fn expected() -> std::collections::BTreeMap<String, Vec<u8>> {
+    FILES.iter().map(|(path, content)| ((*path).to_owned(), content.to_vec())).collect()
+}
+
+#[tokio::test]
+async fn tree_equals_the_objects_on_every_store() {
+    for (name, source) in support::every_store().await {
+        let home = Home::new();
+        support::seed(&source, &FILES).await;
+        let large = vec![7_u8; 3 << 20];
+        support::put_object(&source, "large.bin", &large).await;
+        let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+        assert_eq!((report.ended, report.placed()), (Ended::Complete, 6), "{name}: {report:?}");
+        let mut wanted = expected();
+        wanted.insert("large.bin".into(), large);
+        assert_eq!(home.tree(), wanted, "{name}");
+        home.assert_clean();
+        let again = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+        assert_eq!(again.ended, Ended::AlreadyRestored, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn cold_start_leaves_a_workspace_in_use_alone() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::write(home.workspace("mine"), "x").unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!(report.ended, Ended::NotCold);
+    assert_eq!(home.tree().len(), 1);
+}
+
+#[tokio::test]
+async fn cold_start_takes_a_workspace_with_reserved_names_for_cold() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::create_dir(home.workspace("skills")).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5));
+}
+
+#[tokio::test]
+async fn local_wins_brings_only_what_is_missing() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::create_dir(home.workspace("dir")).unwrap();
+    std::fs::write(home.workspace("dir/b.txt"), "mine").unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::LocalWins).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 4));
+    assert!(matches!(&report.outcomes[0], Restored::Kept { path } if path.as_str() == "dir/b.txt"));
+    let mut wanted = expected();
+    wanted.insert("dir/b.txt".into(), b"mine".to_vec());
+    assert_eq!(home.tree(), wanted);
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn remote_wins_replaces_files_links_and_directories() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::create_dir(home.workspace("dir")).unwrap();
+    std::fs::write(home.workspace("dir/b.txt"), "mine").unwrap();
+    std::fs::write(home.workspace("dir/stays"), "mine").unwrap();
+    std::fs::create_dir_all(home.workspace("a.txt/was/a/directory")).unwrap();
+    symlink(home.path("outside/canary"), home.workspace("empty")).unwrap();
+    symlink(home.path("outside"), home.workspace("caf\u{e9}")).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::RemoteWins).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
+    let mut wanted = expected();
+    wanted.insert("dir/stays".into(), b"mine".to_vec());
+    assert_eq!(home.tree(), wanted);
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn fail_writes_nothing_when_anything_is_in_the_way() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::write(home.workspace("empty"), "mine").unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::Fail).await.unwrap();
+    assert_eq!((report.ended, report.failed().count()), (Ended::Conflict, 5));
+    assert_eq!(home.tree().len(), 1);
+    std::fs::remove_file(home.workspace("empty")).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::Fail).await.unwrap();
+    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!(home.tree(), expected());
+}
+
+#[tokio::test]
+async fn links_planted_in_the_way_are_refused_and_the_rest_comes() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    symlink(home.path("outside"), home.workspace("dir")).unwrap();
+    symlink(home.path("outside/new"), home.workspace("a.txt")).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::LocalWins).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 2), "{report:?}");
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn limits_refuse_one_object_or_the_whole() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    let limited = |limits| home.artifacts(&source).with_limits(limits);
+    let limits = ObjectLimits::default();
+    let error = limited(limits.with_objects(4)).restore(OnLocal::ColdStart).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooMany);
+    let error = limited(limits.with_bytes(10)).restore(OnLocal::ColdStart).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(home.tree().is_empty());
+    let limits = limits.with_depth(2).with_file_bytes(4);
+    let report = limited(limits).restore(OnLocal::ColdStart).await.unwrap();
+    let kinds: Vec<_> = report.refused().map(|(_, error)| error.kind()).collect();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 2), "{report:?}");
+    assert_eq!(kinds, [ErrorKind::TooLarge, ErrorKind::TooLarge, ErrorKind::TooMany]);
+}
+
+#[tokio::test]
+async fn dropped_restore_is_completed_by_the_next_call() {
+    let source = support::memory();
+    for n in 0..300 {
+        support::put_object(&source, &format!("d{}/f{n}", n % 7), format!("{n}").as_bytes()).await;
+    }
+    support::put_object(&source, "large", &vec![1; 1 << 20]).await;
+    let wanted = support::objects(&source).await;
+    for polls in (0..400).step_by(7) {
+        let home = Home::new();
+        {
+            let artifacts = home.artifacts(&source);
+            let mut restore = Box::pin(artifacts.restore(OnLocal::ColdStart));
+            let mut count = 0;
+            futures_util::future::poll_fn(|context| {
+                count += 1;
+                if count > polls {
+                    return std::task::Poll::Ready(());
+                }
+                let polled = restore.as_mut().poll(context);
+                context.waker().wake_by_ref();
+                polled.map(drop)
+            })
+            .await;
+        }
+        let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+        assert!(matches!(report.ended, Ended::Complete | Ended::AlreadyRestored), "{polls}: {report:?}");
+        assert_eq!(home.tree(), wanted, "{polls}");
+        home.assert_clean();
+    }
+}
+
+#[tokio::test]
+async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
+    let Some(server) = support::moto() else {
+        println!("skipped: moto_server is neither on PATH nor in BENEATH_MOTO");
+        return;
+    };
+    let (bucket, source) = server.bucket().await;
+    let long = "x".repeat(300);
+    let hostile: [&[u8]; 38] = [
+        b"..",
+        b"../x",
+        b"../../etc/passwd",
+        b"a/../b",
+        b"a/..",
+        b".",
+        b"./x",
+        b"a/./b",
+        b"a//b",
+        b"//x",
+        b"/abs",
+        b"/etc/passwd",
+        b"dir/",
+        b"good-0001/",
+        b"tab\there/too",
+        b"skills/evil.md",
+        b"Skills/evil.md",
+        b"\x01",
+        b"tab\there",
+        b"del\x7f",
+        b"back\\slash",
+        b"a\\..\\b",
+        b"C:\\x",
+        b"C:/x",
+        b"nul",
+        b"con.txt",
+        b"trailing ",
+        b" leading",
+        b"dot.",
+        b"star*",
+        b"quest?ion",
+        b"pipe|",
+        b"quo\"te",
+        "rtl\u{202e}gnp".as_bytes(),
+        "zero\u{200b}width".as_bytes(),
+        "line\u{2028}sep".as_bytes(),
+        long.as_bytes(),
+        "bom\u{feff}".as_bytes(),
+    ];
+    let prefix = support::prefix();
+    for rest in hostile {
+        let key = [prefix.as_str().as_bytes(), rest].concat();
+        assert!(server.put_raw(&bucket, &key, b"hostile"), "{rest:?}");
+    }
+    // Keys that only look like this session's.
+    for key in ["sessions/s10/x", "sessions/s1", "x/sessions/s1/x"] {
+        assert!(server.put_raw(&bucket, key.as_bytes(), b"other"), "{key}");
+    }
+    for n in 0..1200 {
+        let key = format!("{prefix}good-{n:04}");
+        assert!(server.put_raw(&bucket, key.as_bytes(), format!("good {n}").as_bytes()));
+    }
+    let home = Home::new();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    let refused: Vec<_> =
+        report.refused().map(|(key, error)| format!("{} {error}", key.escape_ascii())).collect();
+    println!("{}", refused.join("\n"));
+    assert_eq!(report.ended, Ended::Complete);
+    assert_eq!((report.placed(), refused.len()), (1200, 38));
+    let wanted = (0..1200).map(|n| (format!("good-{n:04}"), format!("good {n}").into_bytes())).collect();
+    assert_eq!(home.tree(), wanted);
+    home.assert_clean();
+}
