@@ -69,7 +69,7 @@ impl Root {
     /// root.write_exclusive("run.sh", "#!/bin/sh")?;
     /// assert_eq!(root.set_access("run.sh", Access::shared(), Execute::Keep)?, Applied::Changed);
     /// assert_eq!(root.metadata("run.sh")?.mode(), 0o660);
-    /// # Ok::<(), beneath::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_access(&self, path: impl AsRef<Path>, access: Access, execute: Execute) -> Result<Applied> {
         let path = Checked::new(OPERATION, path.as_ref(), Meant::DirectoryOrRoot)?;
