@@ -14,6 +14,7 @@
 //! | look around | [`Root::list`], [`Root::walk`], [`Root::metadata`] |
 //! | delete a tree | [`Root::remove_tree_contained`] |
 //! | deliver messages to a guest and collect its own | the module `session` |
+//! | restore a session's files from an object store, and mirror them | the module `artifacts` |
 //! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`SafePath::from_guest`], [`MessageId::new`] |
 //!
 //! ```
@@ -66,6 +67,7 @@
 //!
 //! * `session` (default): sessions, inbox and outbox.
 //! * `json`: messages whose attachments are base64 in JSON.
+//! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `tracing`: each refusal of the session layer as an event.
 //! * `serde`: names, paths and ids as checked strings.
 

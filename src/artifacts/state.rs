@@ -27,6 +27,40 @@ pub struct Places {
 }
 
 impl Places {
+    /// The places of a session, with its workspace as it is now.
+    ///
+    /// The guest can replace its workspace, so take them anew for each restore or mirror. State and staging are kept in
+    /// directories of their own on the host's side.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory) or [`NotFound`](ErrorKind::NotFound) if
+    /// the guest has replaced its workspace; [`Session::repair`](crate::Session::repair) puts it back.
+    ///
+    /// ```
+    /// use beneath::artifacts::Places;
+    /// use beneath::{Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let root = Root::open_ambient(dir.path(), ambient_authority())?;
+    /// let (session, _) = Sessions::new(root, SessionsConfig::default()).create(&SessionId::new("s1"))?;
+    /// let places = Places::of(&session)?;
+    /// places.workspace.write_exclusive("restored.txt", "hello")?;
+    /// assert!(session.workspace().exists("restored.txt")?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "session")]
+    pub fn of(session: &crate::session::Session) -> Result<Self> {
+        let own = |path: &str| {
+            session.host().ensure_dir(path)?;
+            session.host().descend(path)
+        };
+        Ok(Self {
+            workspace: session.guest().descend(crate::session::Part::Workspace.name())?,
+            staging: own("staging/artifacts")?,
+            state: own("state/artifacts")?,
+        })
+    }
+
     /// The same directories, ready for work.
     pub(crate) fn prepared(self) -> Result<Arc<Self>> {
         let Self { workspace, staging, state } = self;
