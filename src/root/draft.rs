@@ -47,13 +47,15 @@ pub(super) struct Draft<'a> {
     file: OwnedFd,
     /// The name it must lose, where the file system has no unnamed files or a replacement is under way.
     temporary: Option<String>,
+    /// The directory, opened so that it can be synced. Before publishing, since a guest may forbid it later.
+    sync: Option<OwnedFd>,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match retry_on_intr(|| openat(dir.as_fd(), c".", flags, Mode::RUSR | Mode::WUSR)) {
-            Ok(file) => Ok(Self { dir, file, temporary: None }),
+            Ok(file) => Ok(Self { dir, file, temporary: None, sync: None }),
             // How file systems and kernels say that they have no unnamed files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
                 Self::create_named(dir)
@@ -70,7 +72,7 @@ impl<'a> Draft<'a> {
         loop {
             let name = unguessable_name()?;
             match retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::RUSR | Mode::WUSR)) {
-                Ok(file) => return Ok(Self { dir, file, temporary: Some(name) }),
+                Ok(file) => return Ok(Self { dir, file, temporary: Some(name), sync: None }),
                 Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
                 Err(errno) => return Err(errno),
             }
@@ -85,15 +87,18 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn finish(&self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+    pub(super) fn finish(&mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
         give_access(self.file.as_fd(), access, access.file_mode())?;
+        if durability == Durability::Full && self.sync.is_none() {
+            self.sync = Some(open_to_sync(self.dir.as_fd())?);
+        }
         match durability {
             Durability::None => Ok(()),
             Durability::File | Durability::Full => retry_on_intr(|| fsync(&self.file)),
         }
     }
 
-    pub(super) fn publish_new(&mut self, leaf: &[u8], durability: Durability) -> Result<(), Failure> {
+    pub(super) fn publish_new(&mut self, leaf: &[u8]) -> Result<(), Failure> {
         match &self.temporary {
             None => self.link(leaf).map_err(|errno| self.explain(errno))?,
             Some(temporary) => {
@@ -118,14 +123,14 @@ impl<'a> Draft<'a> {
                 }
             }
         }
-        self.settle(durability)
+        self.settle()
     }
 
-    pub(super) fn publish_over(&mut self, leaf: &[u8], durability: Durability) -> Result<(), Failure> {
+    pub(super) fn publish_over(&mut self, leaf: &[u8]) -> Result<(), Failure> {
         let temporary = match self.temporary.take() {
             Some(temporary) => temporary,
             None => match self.link(leaf) {
-                Ok(()) => return self.settle(durability),
+                Ok(()) => return self.settle(),
                 Err(Errno::EXIST) => self.link_temporary()?,
                 Err(errno) => return Err(self.explain(errno)),
             },
@@ -139,7 +144,7 @@ impl<'a> Draft<'a> {
         renamed?;
         self.discard_temporary();
         self.verify(leaf)?;
-        self.settle(durability)
+        self.settle()
     }
 
     /// Gives this very file the name, however many swaps the guest has made. Never replaces anything.
@@ -185,10 +190,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn settle(&self, durability: Durability) -> Result<(), Failure> {
-        match durability {
-            Durability::None | Durability::File => Ok(()),
-            Durability::Full => Ok(retry_on_intr(|| sync_directory(self.dir.as_fd()))?),
+    fn settle(&self) -> Result<(), Failure> {
+        match &self.sync {
+            Some(dir) => Ok(retry_on_intr(|| fsync(dir))?),
+            None => Ok(()),
         }
     }
 
@@ -243,10 +248,9 @@ pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rust
     fchmod(fd, Mode::from_raw_mode(mode))
 }
 
-/// Makes the entries of a directory durable.
-pub(super) fn sync_directory(dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    fsync(openat(dir, c".", flags, Mode::empty())?)
+/// Opens a directory so that its entries can be made durable.
+pub(super) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+    openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A name that no guest can guess, and that tells a person whose it is.

@@ -10,10 +10,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::draft::{give_access, rename_new, sync_directory};
+use super::draft::{give_access, open_to_sync, rename_new};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
 use super::resolve::{Handle, describe, subject};
@@ -122,7 +122,8 @@ impl Root {
                         let access = self.policy.access();
                         give_access(made.as_fd(), access, access.dir_mode())?;
                         if self.policy.durability() == Durability::Full {
-                            retry_on_intr(|| sync_directory(dir))?;
+                            let parent = open_to_sync(dir)?;
+                            retry_on_intr(|| fsync(&parent))?;
                         }
                     }
                     return Ok((made, ensured));
@@ -172,14 +173,16 @@ impl Root {
         let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
         let (from_dir, old) = self.parent("rename", from)?;
         let (to_dir, new) = other.parent("rename", to)?;
-        rename_new(from_dir.as_fd(), old, to_dir.as_fd(), new)
-            .map_err(|errno| Error::from_errno("rename", blamed(errno, from, to), errno))?;
+        let failed = |errno| Error::from_errno("rename", blamed(errno, from, to), errno);
+        let mut sync = Vec::new();
         if other.policy.durability() == Durability::Full {
-            let synced = retry_on_intr(|| sync_directory(to_dir.as_fd()))
-                .and_then(|()| retry_on_intr(|| sync_directory(from_dir.as_fd())));
-            synced.map_err(|errno| Error::from_errno("rename", subject(to), errno))?;
+            // Before the move, since a guest may forbid it later.
+            for dir in [&to_dir, &from_dir] {
+                sync.push(open_to_sync(dir.as_fd()).map_err(failed)?);
+            }
         }
-        Ok(())
+        rename_new(from_dir.as_fd(), old, to_dir.as_fd(), new).map_err(failed)?;
+        sync.iter().try_for_each(|dir| retry_on_intr(|| fsync(dir))).map_err(failed)
     }
 
     /// Unlinks anything but a directory; a link itself, never what it points to.

@@ -83,7 +83,7 @@ impl NewFile {
     /// As [`Root::write_exclusive`].
     pub fn commit(mut self) -> Result<()> {
         let leaf = std::mem::take(&mut self.leaf);
-        self.publish(|draft, durability| draft.publish_new(&leaf, durability))
+        self.publish(|draft| draft.publish_new(&leaf))
     }
 
     /// Publishes the file under `name` in the same directory instead, and can be called again if that name is taken.
@@ -96,7 +96,7 @@ impl NewFile {
             return Err(Error::new("write", name, ErrorKind::InvalidPath).with_detail("name has a slash"));
         };
         self.subject.set_file_name(name.as_ref());
-        self.publish(|draft, durability| draft.publish_new(leaf, durability))?;
+        self.publish(|draft| draft.publish_new(leaf))?;
         // A second name would make it a hard link.
         self.failed = Some(ErrorKind::AlreadyExists);
         Ok(())
@@ -111,18 +111,15 @@ impl NewFile {
     /// As [`Root::replace`].
     pub fn commit_replace(mut self) -> Result<()> {
         let leaf = std::mem::take(&mut self.leaf);
-        self.publish(|draft, durability| draft.publish_over(&leaf, durability))
+        self.publish(|draft| draft.publish_over(&leaf))
     }
 
-    fn publish(
-        &mut self,
-        publish: impl FnOnce(&mut Draft<'static>, Durability) -> Result<(), Failure>,
-    ) -> Result<()> {
+    fn publish(&mut self, publish: impl FnOnce(&mut Draft<'static>) -> Result<(), Failure>) -> Result<()> {
         if let Some(kind) = self.failed {
             return Err(Error::new("write", &self.subject, kind));
         }
         let published = match self.draft.finish(self.access, self.durability) {
-            Ok(()) => publish(&mut self.draft, self.durability),
+            Ok(()) => publish(&mut self.draft),
             Err(errno) => Err(errno.into()),
         };
         published.map_err(|failure| failure.about("write", &self.subject))

@@ -8,7 +8,7 @@
 //! following links or crossing mounts. What lies deeper is first moved up into the doomed top. Names are
 //! read a bufferful at a time; directories are tried again until they are gone; a [`Budget`] ends it all.
 //!
-//! Left: `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was
+//! Left: where directories cannot be moved, what lies deeper than [`MOST`] stays and is told. `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was
 //! in the doomed tree as well.
 
 use std::ffi::{CStr, CString, OsStr};
@@ -31,6 +31,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How many directories are held open at a time.
 const HELD: usize = 24;
+/// How many where directories cannot be moved, as the lower ones of an overlay.
+const MOST: usize = 256;
 /// How many directories that were moved up the top remembers.
 const PENDING: usize = 1024;
 /// How many leftovers a report tells by name.
@@ -257,6 +259,10 @@ impl<'r> Removal<'r> {
         if self.above.len() + 2 > HELD && self.hoist(frame, &name) {
             return None;
         }
+        if self.above.len() + 2 > MOST {
+            self.leave(frame, &name, ErrorKind::TooMany);
+            return None;
+        }
         match frame.permitted(|dir| self.root.enter(dir, &*name)) {
             Ok(dir) => return Some(Frame::new(dir, name)),
             Err(Errno::NOENT) => {}
@@ -292,24 +298,32 @@ impl<'r> Removal<'r> {
         true
     }
 
+    /// Tries the top first. On a full disk it may have no room for another name, but then one below it has.
     fn move_up(&mut self, frame: &mut Frame, name: &CStr) -> rustix::io::Result<()> {
-        let Some(top) = self.above.first_mut() else { return Err(Errno::MFILE) };
-        let fresh = unguessable_name()?;
-        let rename =
-            |dir: BorrowedFd<'_>| rename_new(dir, name.to_bytes(), top.dir.as_fd(), fresh.as_bytes());
-        match frame.permitted(rename) {
-            // A directory that moves must be writable itself, since its `..` changes.
-            Err(Errno::ACCESS) => {
-                fchmod(self.root.enter(frame.dir.as_fd(), name)?, Mode::RWXU)?;
-                rename(frame.dir.as_fd())?;
+        let fresh = CString::new(unguessable_name()?).map_err(|_| Errno::INVAL)?;
+        let mut outcome = Err(Errno::MFILE);
+        for (depth, holder) in self.above.iter_mut().enumerate() {
+            let rename =
+                |dir: BorrowedFd<'_>| rename_new(dir, name.to_bytes(), holder.dir.as_fd(), fresh.to_bytes());
+            outcome = match frame.permitted(rename) {
+                // A directory that moves must be writable itself, since its `..` changes.
+                Err(Errno::ACCESS) => self
+                    .root
+                    .enter(frame.dir.as_fd(), name)
+                    .and_then(|dir| fchmod(dir, Mode::RWXU))
+                    .and_then(|()| rename(frame.dir.as_fd())),
+                result => result,
+            };
+            match outcome {
+                Ok(()) if holder.pending.len() < PENDING => holder.pending.push(fresh),
+                // The others are read again for what is left in them; the top not for ever.
+                Ok(()) => self.overlooked |= depth == 0,
+                Err(Errno::NOENT) => {}
+                Err(_) => continue,
             }
-            result => result?,
+            break;
         }
-        match CString::new(fresh) {
-            Ok(fresh) if top.pending.len() < PENDING => top.pending.push(fresh),
-            _ => self.overlooked = true,
-        }
-        Ok(())
+        outcome
     }
 
     /// Removes a directory that was gone through, and gives the one to go on with: the one that held it, itself once more

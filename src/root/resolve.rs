@@ -11,6 +11,7 @@
 //! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, chmodat, fstat, fstatfs, openat,
-    openat2, statx,
+    openat2, statat, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::{Arg, DecInt};
@@ -283,7 +284,7 @@ static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();
 /// Opens the directory of descriptors before anything counts how many are open.
 pub(super) fn prepare() {
     if DESCRIPTORS.get().is_none()
-        && let Ok(descriptors) = open_descriptors()
+        && let Ok(descriptors) = open_descriptors(c"/proc/self/fd")
     {
         // Another thread was first; one is enough.
         let _ = DESCRIPTORS.set(descriptors);
@@ -313,17 +314,22 @@ pub(super) fn reopen(
     if let Some(fd) = DESCRIPTORS.get().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))? {
         return Ok(Some(fd));
     }
-    open_descriptors().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))
+    open_descriptors(c"/proc/thread-self/fd").map_or(Ok(None), |descriptors| through(descriptors.as_fd()))
 }
 
-/// The directory of the process's own descriptors, and the name of `fd` in it.
+/// The directory of the thread's own descriptors, and the name of `fd` in it, which is checked to be that file.
 pub(super) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, DecInt)> {
-    Ok((open_descriptors()?, DecInt::from_fd(fd)))
+    let (descriptors, number) = (open_descriptors(c"/proc/thread-self/fd")?, DecInt::from_fd(fd));
+    let (told, held) = (statat(&descriptors, number.as_c_str(), AtFlags::empty())?, fstat(fd)?);
+    if (told.st_dev, told.st_ino) != (held.st_dev, held.st_ino) {
+        return Err(Errno::NOENT);
+    }
+    Ok((descriptors, number))
 }
 
 /// Checked, since anything may be mounted at `/proc`.
-fn open_descriptors() -> rustix::io::Result<OwnedFd> {
-    let descriptors = openat(CWD, c"/proc/self/fd", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+fn open_descriptors(path: &CStr) -> rustix::io::Result<OwnedFd> {
+    let descriptors = openat(CWD, path, DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     if fstatfs(&descriptors)?.f_type != PROC_SUPER_MAGIC {
         return Err(Errno::NOENT);
     }

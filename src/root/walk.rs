@@ -23,6 +23,9 @@ use super::resolve::describe_at;
 use super::scan::Scanner;
 use crate::error::{Error, ErrorKind, Result};
 
+/// How many entries in a row may be gone before they can be described.
+const VANISHED: u32 = 100_000;
+
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 impl Root {
@@ -164,6 +167,7 @@ impl Level {
 
     /// The next entry that is still there, its path behind `prefix`.
     fn next(&mut self, scanner: &mut Scanner, prefix: &Path) -> Option<Result<Entry, (PathBuf, Errno)>> {
+        let mut vanished = 0;
         loop {
             let rest = self.names.get(self.told..).unwrap_or_default();
             if let Ok(name) = CStr::from_bytes_until_nul(rest) {
@@ -171,7 +175,16 @@ impl Level {
                 let path = || join(prefix, name);
                 match describe_at(self.dir.as_fd(), name) {
                     Ok(metadata) => return Some(Ok(Entry { path: path(), metadata })),
-                    Err(Errno::NOENT) => continue,
+                    // A guest that creates and removes without pause must not keep the caller here.
+                    Err(Errno::NOENT) if vanished < VANISHED => {
+                        vanished += 1;
+                        continue;
+                    }
+                    Err(Errno::NOENT) => {
+                        self.ended = true;
+                        self.names.clear();
+                        return Some(Err((prefix.to_path_buf(), Errno::BUSY)));
+                    }
                     Err(errno) => return Some(Err((path(), errno))),
                 }
             }

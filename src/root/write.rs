@@ -44,7 +44,7 @@ impl Root {
         let path = Checked::new("write", path.as_ref(), Meant::Entry)?;
         let (dir, leaf) = self.parent("write", path)?;
         self.draft(dir, bytes.as_ref())
-            .and_then(|mut draft| draft.publish_new(leaf, self.policy.durability()))
+            .and_then(|mut draft| draft.publish_new(leaf))
             .map_err(|failure| failure.about("write", subject(path)))
     }
 
@@ -63,12 +63,12 @@ impl Root {
         let path = Checked::new("replace", path.as_ref(), Meant::Entry)?;
         let (dir, leaf) = self.parent("replace", path)?;
         self.draft(dir, bytes.as_ref())
-            .and_then(|mut draft| draft.publish_over(leaf, self.policy.durability()))
+            .and_then(|mut draft| draft.publish_over(leaf))
             .map_err(|failure| failure.about("replace", subject(path)))
     }
 
     fn draft<'a>(&self, dir: Handle<'a>, bytes: &[u8]) -> Result<Draft<'a>, Failure> {
-        let draft = Draft::create(dir)?;
+        let mut draft = Draft::create(dir)?;
         let mut rest = bytes;
         while !rest.is_empty() {
             let written = draft.write(rest)?;
