@@ -414,3 +414,45 @@ fn immutable_files_are_left_and_named() {
         assert_eq!(arena.names("t").len(), 1);
     });
 }
+
+/// The top's only block is full of long names and the disk has none left, so nothing can be moved up into it.
+#[test]
+fn a_full_disk_does_not_cost_every_descriptor() {
+    const TEST: &str = "remove::a_full_disk_does_not_cost_every_descriptor";
+    child::run(TEST, || {
+        crate::support::namespace::with_private_mounts(|| {
+            let scratch = tempfile::tempdir().unwrap();
+            let (image, point) = (scratch.path().join("image"), scratch.path().join("mount"));
+            fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+            fs::create_dir(&point).unwrap();
+            let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
+                let output = std::process::Command::new(program).args(arguments).output();
+                output.is_ok_and(|output| output.status.success())
+            };
+            let make = ["-q", "-b", "1024", "-m", "0", "-N", "4096"].map(std::ffi::OsStr::new);
+            if !run("mkfs.ext4", &[&make[..], &[image.as_os_str()]].concat())
+                || !run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), point.as_os_str()])
+            {
+                return crate::support::skip("no ext4 can be made or mounted here");
+            }
+            let arena = Arena::within(&point);
+            arena.dir("top");
+            for first in ["a", "b", "c"] {
+                let name = first.repeat(255);
+                let top = fs::File::open(arena.at("top")).unwrap();
+                drop(tree::deep(top, &name, 400));
+            }
+            let mut filler = fs::File::create(point.join("filler")).unwrap();
+            while std::io::Write::write_all(&mut filler, &[1; 1024]).is_ok() {}
+            child::limit_descriptors(64);
+            let root = arena.open(Policy::default());
+            let removed = root.remove_tree_contained("top").unwrap();
+            assert!(removed.complete, "{removed:?}");
+            assert_eq!(removed.directories, 1201);
+            drop(filler);
+            fs::remove_file(point.join("filler")).unwrap();
+            drop((root, arena));
+            let _ = run("umount", &[point.as_os_str()]);
+        });
+    });
+}

@@ -244,3 +244,36 @@ fn descriptors_it_opens_do_not_survive_exec() {
         drop(leak);
     });
 }
+
+/// The process's own `/proc/self/fd` then shows the table of another thread, in which the number is another file.
+#[test]
+#[allow(deprecated)] // what the safe function is deprecated for is what is tested
+fn a_thread_with_its_own_descriptors_changes_only_its_own_files() {
+    child::run("root::a_thread_with_its_own_descriptors_changes_only_its_own_files", || {
+        for_each_resolver(|root, arena| {
+            let victim = arena.base().join("throwaway/victim");
+            std::fs::write(&victim, "host").unwrap();
+            let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&victim).unwrap());
+            let before = mode();
+            arena.file("f", "guest");
+            let (ready, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    rustix::thread::unshare(rustix::thread::UnshareFlags::FILES).unwrap();
+                    ready.wait();
+                    go.wait();
+                    let access = beneath::Access::custom(0o646, 0o757);
+                    root.set_access("f", access, beneath::Execute::Clear).unwrap();
+                    assert_eq!(root.read_contained("f", 9).unwrap(), b"guest");
+                });
+                ready.wait();
+                // The numbers that the other thread will get, in the table it no longer shares.
+                let held: Vec<_> = (0..8).map(|_| std::fs::File::open(&victim).unwrap()).collect();
+                go.wait();
+                drop(held);
+            });
+            assert_eq!(mode(), before, "a file outside was changed");
+            assert_eq!(arena.mode_of("f"), 0o646);
+        });
+    });
+}
