@@ -300,6 +300,22 @@ fn every_durability_gives_the_same_result() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_synced_gets_no_file() {
+    child::run_unprivileged("write::a_directory_that_cannot_be_synced_gets_no_file", || {
+        for_each_policy(&Policy::default().with_durability(Durability::Full), |root, arena| {
+            // Entries can be made in it, but it cannot be opened.
+            arena.file("f", "x").file("d/old", "x").mode("d", 0o330);
+            assert_eq!(kind(root.write_exclusive("d/new", "x")), ErrorKind::Denied);
+            assert_eq!(kind(root.replace("d/old", "y")), ErrorKind::Denied);
+            assert_eq!(kind(root.rename("f", "d/f")), ErrorKind::Denied);
+            arena.mode("d", 0o700);
+            assert_eq!(arena.names("d").len(), 1);
+            assert_eq!((arena.content("d/old"), arena.content("f")), (b"x".to_vec(), b"x".to_vec()));
+        });
+    });
+}
+
+#[test]
 fn a_directory_without_permission_is_denied() {
     child::run_unprivileged("write::a_directory_without_permission_is_denied", || {
         for_each_resolver(|root, arena| {
