@@ -12,7 +12,7 @@ use beneath::Resolver;
 use crate::attacks;
 use crate::canary::Canary;
 use crate::controls::Control;
-use crate::plan::{Contender, Kind, Scenario};
+use crate::plan::{Contender, Scenario};
 use crate::stage::Stage;
 use crate::victims::{Outcome, Victim};
 
@@ -174,7 +174,7 @@ fn race_here(
     mut watch: impl FnMut(&Tally),
 ) -> io::Result<Tally> {
     let stage = Stage::build(scenario)?;
-    let shared = (scenario.kind == Kind::HardLink).then_some("a/b/c/f");
+    let shared = scenario.shares_a_file().then_some("a/b/c/f");
     let mut canary = Canary::plant(stage.outside(), shared)?;
     let caller = Caller::new(scenario, contender, &stage)?;
     let mut usual = undisturbed(&caller, &stage, &canary);

@@ -6,6 +6,8 @@ use beneath::{
 
 use crate::canary::{Canary, MARKER};
 use crate::plan::{Kind, Operation, Scenario};
+#[cfg(feature = "session")]
+use crate::session;
 use crate::stage::{INSIDE, Stage};
 
 /// What came of one call.
@@ -24,6 +26,8 @@ pub(crate) struct Victim {
     root: Root,
     /// May cross mounts, so that it reads through a pinned handle even where devices are dead.
     crossing: Root,
+    #[cfg(feature = "session")]
+    session: session::victim::Victim,
 }
 
 impl Victim {
@@ -39,7 +43,13 @@ impl Victim {
         let policy = Policy::default().with_links(links).with_resolver(resolver);
         let root = Root::open_ambient(stage.root(), ambient_authority())?.with_policy(policy.clone());
         let crossing = root.try_clone()?.with_policy(policy.with_mounts(Mounts::Cross));
-        Ok(Self { scenario, root, crossing })
+        Ok(Self {
+            scenario,
+            root,
+            crossing,
+            #[cfg(feature = "session")]
+            session: session::victim::Victim::new(resolver, stage)?,
+        })
     }
 
     pub(crate) fn call(&self, turn: u64, canary: &Canary) -> Outcome {
@@ -65,6 +75,11 @@ impl Victim {
             Operation::EnsureDir => root.ensure_dir(target).map(|_| Outcome::Ok),
             Operation::Rename => root.rename(target, self.scenario.destination()).map(|()| Outcome::Ok),
             Operation::Walk => self.walk(turn, canary),
+            #[cfg(feature = "session")]
+            Operation::Session(call) => match self.scenario.kind {
+                Kind::Session(exchange) => return self.session.call(call, exchange, turn, canary),
+                other => return Outcome::Wrong(format!("{other:?} is no attack on a session")),
+            },
         };
         outcome.unwrap_or_else(|error| self.refusal(error))
     }
