@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, RenameFlags, mkdirat, openat, renameat_with, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, Mode, RenameFlags, mkdirat, openat, renameat_with, statat, symlinkat, unlinkat};
 
 use super::{Call, Exchange, GUEST, MESSAGE, SESSION};
 use crate::stage::{INSIDE, NEW, open_dir};
@@ -74,10 +74,15 @@ pub(crate) fn prepare(
     }
 }
 
+/// Puts a message in the outbox, whole; under its own name the guest would exchange it half made.
 fn send(outbox: &OwnedFd) -> rustix::io::Result<()> {
-    mkdirat(outbox, MESSAGE, Mode::RWXU)?;
-    let file = openat(open_dir(outbox, MESSAGE)?, "f", NEW, Mode::RUSR | Mode::WUSR)?;
-    rustix::io::write(file, INSIDE).map(drop)
+    if statat(outbox, MESSAGE, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        return Ok(());
+    }
+    mkdirat(outbox, "draft", Mode::RWXU)?;
+    let file = openat(open_dir(outbox, "draft")?, "f", NEW, Mode::RUSR | Mode::WUSR)?;
+    rustix::io::write(file, INSIDE)?;
+    renameat_with(outbox, "draft", outbox, MESSAGE, RenameFlags::NOREPLACE)
 }
 
 /// A directory, a link that looks the same, and the file that both lead to.
