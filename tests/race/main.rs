@@ -24,14 +24,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use beneath::Resolver;
-use plan::{Contender, Operation, Scenario};
+use plan::{Contender, Scenario};
 use rig::Volume;
 use table::Row;
 
 /// Calls per kind and resolver when nothing else is asked for.
 const QUICK: u64 = 8_000;
 /// The same for sessions, whose calls are several operations each.
-#[cfg(feature = "session")]
 const QUICK_SESSION: u64 = 3_000;
 
 fn main() -> ExitCode {
@@ -82,11 +81,7 @@ fn run() -> io::Result<usize> {
 
 /// The control runs once, and stands beside both resolvers.
 fn rows(scenario: Scenario, asked: Option<u64>) -> io::Result<Vec<Row>> {
-    let quick = match scenario.operation {
-        #[cfg(feature = "session")]
-        Operation::Session(_) => QUICK_SESSION,
-        _ => QUICK,
-    };
+    let quick = if scenario.name.starts_with("session-") { QUICK_SESSION } else { QUICK };
     let calls = asked.unwrap_or(quick).div_ceil(scenario.shares);
     let victim = Volume { calls, patience: Duration::from_secs(5) };
     // A naive call takes several times as long, and a tenth of the volume tells its rate well enough.

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use beneath::session::{Attachment, Claim, Hardening, SessionsConfig, harden_tree};
+use beneath::session::{Attachment, Claim, Hardening, OutboxFile, SessionsConfig, harden_tree};
 use beneath::{
     Access, Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
@@ -110,18 +110,7 @@ fn clear(claim: Claim<'_>) -> Outcome {
 fn collect(claim: &Claim<'_>, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
     let content = match turn % 4 {
         0 | 1 => claim.read(["f"])?.files.pop().map(|file| file.content),
-        _ => claim.open(["f"])?.files.pop().map(|file| {
-            let mut content = Vec::new();
-            file.content.and_then(|mut file| {
-                let read = file.read_to_end(&mut content);
-                let file = file.into_contained();
-                match (canary.holds(file.metadata().dev(), file.metadata().ino()), read) {
-                    (true, _) => Ok(MARKER.to_vec()),
-                    (false, Ok(_)) => Ok(content),
-                    (false, Err(error)) => Ok(error.to_string().into_bytes()),
-                }
-            })
-        }),
+        _ => claim.open(["f"])?.files.pop().map(|file| file.content.map(|file| drain(file, canary))),
     };
     Ok(match content {
         Some(Ok(content)) if content == INSIDE => Outcome::Ok,
@@ -129,6 +118,18 @@ fn collect(claim: &Claim<'_>, turn: u64, canary: &Canary) -> beneath::Result<Out
         Some(Err(error)) => refusal(&error),
         other => Outcome::Wrong(format!("collected {other:?}, which nobody sent")),
     })
+}
+
+/// The content, or the marker if the inode is outside.
+fn drain(mut file: OutboxFile, canary: &Canary) -> Vec<u8> {
+    let mut content = Vec::new();
+    let read = file.read_to_end(&mut content);
+    let file = file.into_contained();
+    match (canary.holds(file.metadata().dev(), file.metadata().ino()), read) {
+        (true, _) => MARKER.to_vec(),
+        (false, Ok(_)) => content,
+        (false, Err(error)) => error.to_string().into_bytes(),
+    }
 }
 
 fn harden(session: &Session, turn: u64) -> beneath::Result<Outcome> {
