@@ -12,8 +12,14 @@ use beneath::Resolver;
 use crate::attacks;
 use crate::canary::Canary;
 use crate::controls::Control;
+#[cfg(feature = "session")]
+use crate::plan::Operation;
 use crate::plan::{Contender, Scenario};
+#[cfg(feature = "session")]
+use crate::session::{self, Call};
 use crate::stage::Stage;
+#[cfg(feature = "session")]
+use crate::stage::ground;
 use crate::victims::{Outcome, Victim};
 
 /// Of all calls, the share that must succeed and the share that must be refused for a race to count: one in ten.
@@ -134,6 +140,12 @@ pub(crate) fn play_part() -> Option<io::Result<()>> {
 
 /// Why a scenario cannot be run here, if it cannot.
 pub(crate) fn obstacle(scenario: Scenario) -> Option<String> {
+    #[cfg(feature = "session")]
+    if scenario.operation == Operation::Session(Call::InPlace)
+        && !matches!(session::stage::elsewhere(&ground()), Ok(Some(_)))
+    {
+        return Some("there is no second file system for the host's side".into());
+    }
     if !needs_another_user(scenario) {
         return None;
     }

@@ -153,7 +153,7 @@ impl Drop for Stage {
 }
 
 /// Where the trees are made: in memory if that is to be had, else where temporary files go.
-fn ground() -> PathBuf {
+pub(crate) fn ground() -> PathBuf {
     match std::env::var_os("BENEATH_RACE_DIR") {
         Some(chosen) => chosen.into(),
         None if Path::new("/dev/shm").is_dir() => "/dev/shm".into(),

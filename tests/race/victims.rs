@@ -1,5 +1,7 @@
 //! The operations of the crate, as a host calls them.
 
+use std::io;
+
 use beneath::{
     Budget, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root, ambient_authority,
 };
@@ -31,7 +33,7 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    pub(crate) fn new(scenario: Scenario, resolver: Resolver, stage: &Stage) -> beneath::Result<Self> {
+    pub(crate) fn new(scenario: Scenario, resolver: Resolver, stage: &Stage) -> io::Result<Self> {
         let links = match scenario.kind {
             Kind::LinkText => Links::FollowBeneath,
             _ => Links::Refuse,
@@ -48,7 +50,7 @@ impl Victim {
             root,
             crossing,
             #[cfg(feature = "session")]
-            session: session::victim::Victim::new(resolver, stage)?,
+            session: session::victim::Victim::new(scenario, resolver, stage)?,
         })
     }
 

@@ -7,9 +7,9 @@ use crate::attacks::{Flip, Ground, exchange, exchange_for_fifo};
 
 pub(crate) fn plan(call: Call, what: Exchange, ground: &Ground) -> rustix::io::Result<Flip> {
     match what {
-        Exchange::Inbox => part(ground, "inbox", "a/b"),
-        Exchange::Outbox => part(ground, "outbox", "a/b"),
-        Exchange::Workspace => part(ground, "workspace", "a/b/c"),
+        Exchange::Inbox => part(ground, call, "inbox", "a/b"),
+        Exchange::Outbox => part(ground, call, "outbox", "a/b"),
+        Exchange::Workspace => part(ground, call, "workspace", "a/b/c"),
         Exchange::Message => {
             let at = ground.inside(match call {
                 Call::Deliver => "s/guest/inbox",
@@ -52,15 +52,17 @@ pub(crate) fn plan(call: Call, what: Exchange, ground: &Ground) -> rustix::io::R
 }
 
 /// Exchanges a directory that the host made for the guest.
-fn part(ground: &Ground, name: &'static str, target: &str) -> rustix::io::Result<Flip> {
+fn part(ground: &Ground, call: Call, name: &'static str, target: &str) -> rustix::io::Result<Flip> {
     let at = ground.inside(GUEST)?;
     symlinkat(ground.outside(target), &at, "x")?;
+    // A refusal takes far less time than the call, and a call may look the name up many times: if the link stood there half
+    // of the time, few would succeed.
+    let rarity = if call == Call::InPlace { 8 } else { 2 };
     let mut linked = false;
     Ok(Box::new(move |dice| {
         exchange(&at, name, &at, "x");
         linked = !linked;
-        // A refusal takes far less time than the call; without this there would be few that succeed.
-        if linked && dice.below(2) == 0 {
+        if linked && dice.below(rarity) > 0 {
             exchange(&at, name, &at, "x");
             linked = false;
         }

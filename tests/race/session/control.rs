@@ -21,14 +21,16 @@ pub(crate) fn run(
 ) -> io::Result<Outcome> {
     match call {
         Call::Deliver => deliver(target, pace)?,
-        Call::Collect => {
+        Call::Clear => clear(target, pace)?,
+        // It knows of no other place.
+        Call::InPlace if exchange == Exchange::DirLink => clear(target, pace)?,
+        Call::Collect | Call::InPlace => {
             let outcome = collect(target, pace, canary)?;
-            if matches!((&outcome, exchange), (Outcome::Ok, Exchange::Outbox | Exchange::Message)) {
+            if matches!(outcome, Outcome::Ok) && !exchange.keeps_message() {
                 clear(target, pace)?;
             }
             return Ok(outcome);
         }
-        Call::Clear => clear(target, pace)?,
         Call::Remove => remove_by_path(target, pace)?,
         Call::Harden => {
             if fs::symlink_metadata(target)?.is_symlink() {

@@ -24,6 +24,8 @@ pub(crate) enum Call {
     Collect,
     /// Claim and clear.
     Clear,
+    /// Collect where the host's side is on another file system, so that the message stays within the guest's reach.
+    InPlace,
     /// The whole session goes.
     Remove,
     /// The workspace gets its modes back.
@@ -51,17 +53,17 @@ pub(crate) enum Exchange {
     DirLink,
 }
 
-use Call::{Clear, Collect, Deliver, Harden, Remove};
+use Call::{Clear, Collect, Deliver, Harden, InPlace, Remove};
 
 const KINDS: &[(&str, Exchange, &[Call])] = &[
     ("session-inbox", Exchange::Inbox, &[Deliver]),
-    ("session-msg", Exchange::Message, &[Deliver, Collect]),
-    ("session-outbox", Exchange::Outbox, &[Collect, Clear]),
+    ("session-msg", Exchange::Message, &[Deliver, Collect, InPlace]),
+    ("session-outbox", Exchange::Outbox, &[Collect, Clear, InPlace]),
     ("session-work", Exchange::Workspace, &[Harden]),
-    ("session-file", Exchange::FileLink, &[Collect, Harden]),
-    ("session-fifo", Exchange::FileFifo, &[Collect]),
-    ("session-hard", Exchange::HardLink, &[Collect, Harden]),
-    ("session-dir", Exchange::DirLink, &[Clear, Remove, Harden]),
+    ("session-file", Exchange::FileLink, &[Collect, InPlace, Harden]),
+    ("session-fifo", Exchange::FileFifo, &[Collect, InPlace]),
+    ("session-hard", Exchange::HardLink, &[Collect, InPlace, Harden]),
+    ("session-dir", Exchange::DirLink, &[Clear, InPlace, Remove, Harden]),
 ];
 
 pub(crate) fn scenarios() -> impl Iterator<Item = Scenario> {
@@ -81,6 +83,7 @@ impl Call {
             Deliver => "deliver",
             Collect => "collect",
             Clear => "clear",
+            InPlace => "in_place",
             Remove => "remove",
             Harden => "harden",
         }
@@ -90,7 +93,7 @@ impl Call {
     pub(crate) fn target(self) -> &'static str {
         match self {
             Deliver => "s/guest/inbox/c",
-            Collect | Clear => "s/guest/outbox/c",
+            Collect | Clear | InPlace => "s/guest/outbox/c",
             Remove => SESSION,
             Harden => "s/guest/workspace",
         }
@@ -106,10 +109,15 @@ impl Call {
 }
 
 impl Exchange {
+    /// Whether the guest goes on holding the message's directory, which must not go then.
+    fn keeps_message(self) -> bool {
+        matches!(self, Self::FileLink | Self::FileFifo | Self::HardLink)
+    }
+
     /// Why the exchange cannot make the call refuse, where it cannot.
     pub(crate) fn never_refused(self, call: Call) -> Option<&'static str> {
         match (self, call) {
-            (Self::DirLink, Clear | Remove) => {
+            (Self::DirLink, Clear | InPlace | Remove) => {
                 Some("a link inside a doomed tree is unlinked, which is no refusal")
             }
             (Self::DirLink | Self::FileLink | Self::HardLink, Harden) => {

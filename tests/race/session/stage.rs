@@ -3,9 +3,11 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, Mode, RenameFlags, mkdirat, openat, renameat_with, statat, symlinkat, unlinkat};
+use tempfile::TempDir;
 
 use super::{Call, Exchange, GUEST, MESSAGE, SESSION};
 use crate::stage::{INSIDE, NEW, open_dir};
@@ -31,9 +33,17 @@ pub(crate) fn build(root: &Path, call: Call) -> io::Result<std::path::PathBuf> {
     }
     Ok(guest.join(match call {
         Call::Deliver => "inbox/c",
-        Call::Collect | Call::Clear => "outbox",
+        Call::Collect | Call::Clear | Call::InPlace => "outbox",
         Call::Remove | Call::Harden => "workspace",
     }))
+}
+
+/// A directory on another file system than `here`, if there is one.
+pub(crate) fn elsewhere(here: &Path) -> io::Result<Option<TempDir>> {
+    let here = fs::metadata(here)?.dev();
+    let places = [std::env::temp_dir(), "/dev/shm".into(), "/var/tmp".into()];
+    let other = places.iter().find(|place| fs::metadata(place).is_ok_and(|place| place.dev() != here));
+    other.map(|place| tempfile::Builder::new().prefix("beneath-race-").tempdir_in(place)).transpose()
 }
 
 /// Makes what the next call needs and the last one took.
@@ -44,7 +54,7 @@ pub(crate) fn prepare(
     outside: &Path,
 ) -> rustix::io::Result<()> {
     match (call, exchange) {
-        (Call::Collect | Call::Clear, Exchange::Message) => {
+        (Call::Collect | Call::Clear | Call::InPlace, Exchange::Message) => {
             // If the guest's link was taken for litter, the message stands under the link's name.
             let stranded = open_dir(home, "x").is_ok();
             match stranded && renameat_with(home, "x", home, MESSAGE, RenameFlags::NOREPLACE).is_ok() {
@@ -52,8 +62,8 @@ pub(crate) fn prepare(
                 false => send(home),
             }
         }
-        (Call::Collect | Call::Clear, Exchange::Outbox) => send(home),
-        (Call::Clear, Exchange::DirLink) => {
+        (Call::Collect | Call::Clear | Call::InPlace, Exchange::Outbox) => send(home),
+        (Call::Clear | Call::InPlace, Exchange::DirLink) => {
             mkdirat(home, MESSAGE, Mode::RWXU)?;
             doom(&open_dir(home, MESSAGE)?, outside)
         }

@@ -1,15 +1,18 @@
 //! The calls of a session, as a host makes them.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
-use beneath::session::{Attachment, Claim, Hardening, OutboxFile, SessionsConfig, harden_tree};
+use beneath::session::{Attachment, Claim, Hardening, OutboxFile, Place, SessionsConfig, harden_tree};
 use beneath::{
     Access, Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
 };
+use tempfile::TempDir;
 
+use super::stage::elsewhere;
 use super::{Call, Exchange, MESSAGE, SESSION};
 use crate::canary::{Canary, MARKER};
+use crate::plan::{Operation, Scenario};
 use crate::stage::{INSIDE, Stage};
 use crate::victims::Outcome;
 
@@ -17,12 +20,19 @@ pub(crate) struct Victim {
     sessions: Sessions,
     session: SessionId,
     message: MessageId,
+    /// Where the host's side is if it is not to be on the guest's file system.
+    elsewhere: Option<TempDir>,
 }
 
 impl Victim {
-    pub(crate) fn new(resolver: ResolverChoice, stage: &Stage) -> beneath::Result<Self> {
+    pub(crate) fn new(scenario: Scenario, resolver: ResolverChoice, stage: &Stage) -> io::Result<Self> {
         let root = Root::open_ambient(stage.root(), ambient_authority())?;
+        let elsewhere = match scenario.operation {
+            Operation::Session(Call::InPlace) => elsewhere(stage.path())?,
+            _ => None,
+        };
         Ok(Self {
+            elsewhere,
             sessions: Sessions::new(root, SessionsConfig::default().with_resolver(resolver)),
             session: SessionId::new(SESSION),
             message: MessageId::new(MESSAGE),
@@ -44,6 +54,7 @@ impl Victim {
         match call {
             Call::Deliver => Ok(self.deliver(&session, turn)),
             Call::Harden => harden(&session, turn),
+            Call::InPlace => self.collect_in_place(session, exchange, turn, canary),
             _ => {
                 let Some(claim) = session.outbox().claim(&self.message)? else {
                     return Ok(Outcome::Wrong("the message was not there".into()));
@@ -52,7 +63,7 @@ impl Victim {
                     Call::Collect => collect(&claim, turn, canary)?,
                     _ => Outcome::Ok,
                 };
-                let keeps = matches!(exchange, Exchange::FileLink | Exchange::FileFifo | Exchange::HardLink);
+                let keeps = exchange.keeps_message();
                 let done = match (keeps, call, turn % 2) {
                     (true, ..) => claim.release().map(|()| Outcome::Ok),
                     // Gives it back through the outbox that the guest exchanges, and takes it out again.
@@ -78,6 +89,49 @@ impl Victim {
             [beneath::session::Outcome::Refused(error)] => refusal(error),
             other => Outcome::Wrong(format!("{other:?}")),
         }
+    }
+
+    fn collect_in_place(
+        &self,
+        session: Session,
+        exchange: Exchange,
+        turn: u64,
+        canary: &Canary,
+    ) -> beneath::Result<Outcome> {
+        let Some(elsewhere) = &self.elsewhere else {
+            return Ok(Outcome::Wrong("there is no other file system".into()));
+        };
+        let policy = session.host().policy().clone();
+        let host = Root::open_ambient(elsewhere.path(), ambient_authority())?.with_policy(policy);
+        let session = Session::from_roots(session.guest().try_clone()?, host)?;
+        let Some(claim) = session.outbox().claim(&self.message)? else {
+            // It was cleared while the guest kept it from being removed, and is not given out again.
+            return Ok(Outcome::Refused);
+        };
+        if claim.place() != Place::InPlace(ErrorKind::CrossDevice) {
+            return Ok(Outcome::Wrong(format!("the message was {:?}", claim.place())));
+        }
+        let outcome = match exchange {
+            Exchange::DirLink => Outcome::Ok,
+            _ => match collect(&claim, turn, canary)? {
+                // The guest has kept the directory while it was cleared, and shows it again.
+                Outcome::Wrong(_) if exchange == Exchange::Message && is_empty(&claim)? => Outcome::Refused,
+                outcome => outcome,
+            },
+        };
+        if exchange.keeps_message() {
+            claim.release()?;
+            return Ok(outcome);
+        }
+        let removed = claim.clear().removed;
+        Ok(match outcome {
+            Outcome::Ok if removed.complete => Outcome::Ok,
+            Outcome::Ok if removed.left.iter().all(|left| is_exchange(left.kind) || is_back(left.kind)) => {
+                Outcome::Refused
+            }
+            Outcome::Ok => Outcome::Wrong(format!("{removed:?}")),
+            other => other,
+        })
     }
 
     fn release(&self, claim: Claim<'_>, session: &Session) -> beneath::Result<Outcome> {
@@ -145,12 +199,26 @@ fn harden(session: &Session, turn: u64) -> beneath::Result<Outcome> {
     })
 }
 
+/// A link, which may be a directory again by the time somebody asks what was in the way.
+fn is_exchange(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Symlink | ErrorKind::NotDirectory)
+}
+
+/// A directory again, in the way of unlinking a link.
+fn is_back(kind: ErrorKind) -> bool {
+    kind == ErrorKind::NotRegular
+}
+
+fn is_empty(claim: &Claim<'_>) -> beneath::Result<bool> {
+    const NOTHING: [&str; 0] = [];
+    Ok(claim.undeclared(NOTHING)?.entries.is_empty())
+}
+
 /// Links, FIFOs and second names are all that the guest puts in the way.
 fn refusal(error: &Error) -> Outcome {
     match error.kind() {
-        ErrorKind::Symlink | ErrorKind::NotDirectory | ErrorKind::NotRegular | ErrorKind::HardLinked => {
-            Outcome::Refused
-        }
+        kind if is_exchange(kind) => Outcome::Refused,
+        ErrorKind::NotRegular | ErrorKind::HardLinked => Outcome::Refused,
         kind => Outcome::Wrong(format!("{error} ({kind:?})")),
     }
 }
