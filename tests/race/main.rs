@@ -31,7 +31,7 @@ use table::Row;
 /// Calls per kind and resolver when nothing else is asked for.
 const QUICK: u64 = 8_000;
 /// The same for sessions, whose calls are several operations each.
-const QUICK_SESSION: u64 = 3_000;
+const QUICK_SESSION: u64 = 2_000;
 
 fn main() -> ExitCode {
     if let Some(played) = rig::play_part() {

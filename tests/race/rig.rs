@@ -259,14 +259,14 @@ fn undisturbed(caller: &Caller, stage: &Stage, canary: &Canary) -> Duration {
 }
 
 enum Caller {
-    Victim(Victim),
+    Victim(Box<Victim>),
     Control(Control),
 }
 
 impl Caller {
     fn new(scenario: Scenario, contender: Contender, stage: &Stage) -> io::Result<Self> {
         Ok(match contender {
-            Contender::Beneath(resolver) => Self::Victim(Victim::new(scenario, resolver, stage)?),
+            Contender::Beneath(resolver) => Self::Victim(Box::new(Victim::new(scenario, resolver, stage)?)),
             Contender::Control => Self::Control(Control::new(scenario, stage)?),
         })
     }
