@@ -19,6 +19,9 @@ mod controls;
 mod plan;
 #[path = "../tests/race/rig.rs"]
 mod rig;
+#[cfg(feature = "session")]
+#[path = "../tests/race/session/mod.rs"]
+mod session;
 #[path = "../tests/race/stage.rs"]
 mod stage;
 #[path = "../tests/race/victims.rs"]

@@ -15,9 +15,11 @@ use rustix::fs::{
 
 use crate::canary::MARKER;
 use crate::plan::{Kind, Operation, Scenario};
+#[cfg(feature = "session")]
+use crate::session;
 use crate::stage::{NEW, chmod_pinned, open_dir};
 
-type Flip = Box<dyn FnMut(&mut Dice)>;
+pub(crate) type Flip = Box<dyn FnMut(&mut Dice)>;
 
 /// Attacks until the process that started this one is gone, with pauses of up to so many microseconds.
 pub(crate) fn attack(scenario: Scenario, stage: &Path, pause: u64) -> io::Result<()> {
@@ -40,16 +42,17 @@ pub(crate) fn attack(scenario: Scenario, stage: &Path, pause: u64) -> io::Result
     Ok(())
 }
 
-struct Ground {
+#[derive(Clone)]
+pub(crate) struct Ground {
     stage: PathBuf,
 }
 
 impl Ground {
-    fn inside(&self, path: &str) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn inside(&self, path: &str) -> rustix::io::Result<OwnedFd> {
         open_dir(CWD, self.stage.join("root").join(path))
     }
 
-    fn outside(&self, path: &str) -> PathBuf {
+    pub(crate) fn outside(&self, path: &str) -> PathBuf {
         self.stage.join("outside").join(path)
     }
 
@@ -71,7 +74,7 @@ fn plan(scenario: Scenario, ground: &Ground) -> rustix::io::Result<Flip> {
         (Kind::DirLink(_), _) => ground.exchange_for_link(C, "job"),
         (Kind::FileLink, Operation::Replace) => plant_over(ground, |at, secret| symlinkat(secret, at, "x")),
         (Kind::FileLink, _) => ground.exchange_for_link(C, "f"),
-        (Kind::FileFifo, _) => exchange_for_fifo(ground),
+        (Kind::FileFifo, _) => exchange_for_fifo(ground, C),
         (Kind::FileDir, Operation::Remove) => {
             openat(ground.inside(C)?, "x", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR)?;
             exchange_three(ground, "job")
@@ -114,6 +117,10 @@ fn plan(scenario: Scenario, ground: &Ground) -> rustix::io::Result<Flip> {
                 _ => exchange_c(dice),
             }))
         }
+        #[cfg(feature = "session")]
+        (Kind::Session(exchange), Operation::Session(call)) => session::attack::plan(call, exchange, ground),
+        #[cfg(feature = "session")]
+        (Kind::Session(_), _) => Err(rustix::io::Errno::INVAL),
         (Kind::CreateStorm, _) => create_storm(ground),
         (Kind::LinkText, operation) => rewrite_link(ground, operation),
         (Kind::Siblings, _) => {
@@ -145,8 +152,8 @@ fn plant_over(
     }))
 }
 
-fn exchange_for_fifo(ground: &Ground) -> rustix::io::Result<Flip> {
-    let at = ground.inside("a/b/c")?;
+pub(crate) fn exchange_for_fifo(ground: &Ground, dir: &str) -> rustix::io::Result<Flip> {
+    let at = ground.inside(dir)?;
     mknodat(&at, "x", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     // Held open for both, so that a naive reader gets an answer instead of waiting for ever.
     let fifo = openat(&at, "x", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
@@ -242,7 +249,7 @@ fn rewrite_link(ground: &Ground, operation: Operation) -> rustix::io::Result<Fli
 }
 
 /// Every step may fail, since the host makes and removes meanwhile: that is the race.
-fn exchange(from: &OwnedFd, left: &str, to: &OwnedFd, right: &str) {
+pub(crate) fn exchange(from: &OwnedFd, left: &str, to: &OwnedFd, right: &str) {
     let _ = renameat_with(from, left, to, right, RenameFlags::EXCHANGE);
 }
 
@@ -258,10 +265,10 @@ fn move_new(from: impl AsFd, old: &str, to: impl AsFd, new: &str) -> rustix::io:
 }
 
 /// A small generator of random numbers (xorshift).
-struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use crate::canary::{Canary, MARKER};
 use crate::plan::{Kind, Operation, Scenario};
+#[cfg(feature = "session")]
+use crate::session;
 use crate::stage::Stage;
 use crate::victims::Outcome;
 
@@ -20,13 +22,13 @@ const NAIVE: &[u8] = b"written by a host that checked the path first";
 
 /// Whether check and use follow each other without a break.
 #[derive(Clone, Copy)]
-enum Pace {
+pub(crate) enum Pace {
     Straight,
     Asynchronous,
 }
 
 impl Pace {
-    fn hand_over(self) {
+    pub(crate) fn hand_over(self) {
         if let Self::Asynchronous = self {
             std::thread::sleep(Duration::from_micros(1));
         }
@@ -60,7 +62,7 @@ impl Control {
             Operation::Read => {
                 self.approve_file(target)?;
                 pace.hand_over();
-                return self.read(canary);
+                return read_by_path(target, canary);
             }
             Operation::Write => {
                 // A dangling link does not "exist".
@@ -103,6 +105,11 @@ impl Control {
                 pace.hand_over();
                 return walk_by_path(target, canary);
             }
+            #[cfg(feature = "session")]
+            Operation::Session(call) => {
+                let Kind::Session(exchange) = self.scenario.kind else { return Err(refused()) };
+                return session::control::run(call, exchange, target, pace, canary);
+            }
         }
         Ok(Outcome::Ok)
     }
@@ -131,29 +138,29 @@ impl Control {
             false => Err(refused()),
         }
     }
-
-    fn read(&self, canary: &Canary) -> io::Result<Outcome> {
-        let mut file = File::open(&self.target)?;
-        let opened = file.metadata()?;
-        let mut content = [0; 64];
-        let length = file.read(&mut content)?;
-        let outside = canary.holds(opened.dev(), opened.ino());
-        Ok(match outside || content[..length].starts_with(MARKER) {
-            true => Outcome::Escaped("read outside".into()),
-            false => Outcome::Ok,
-        })
-    }
 }
 
-fn parent(path: &Path) -> &Path {
+pub(crate) fn read_by_path(path: &Path, canary: &Canary) -> io::Result<Outcome> {
+    let mut file = File::open(path)?;
+    let opened = file.metadata()?;
+    let mut content = [0; 64];
+    let length = file.read(&mut content)?;
+    let outside = canary.holds(opened.dev(), opened.ino());
+    Ok(match outside || content[..length].starts_with(MARKER) {
+        true => Outcome::Escaped("read outside".into()),
+        false => Outcome::Ok,
+    })
+}
+
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-fn refused() -> io::Error {
+pub(crate) fn refused() -> io::Error {
     io::ErrorKind::PermissionDenied.into()
 }
 
-fn remove_by_path(dir: &Path, pace: Pace) -> io::Result<()> {
+pub(crate) fn remove_by_path(dir: &Path, pace: Pace) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let entry = fs::symlink_metadata(&path)?;

@@ -13,6 +13,8 @@ mod canary;
 mod controls;
 mod plan;
 mod rig;
+#[cfg(feature = "session")]
+mod session;
 mod stage;
 mod table;
 mod victims;
@@ -28,6 +30,8 @@ use table::Row;
 
 /// Calls per kind and resolver when nothing else is asked for.
 const QUICK: u64 = 8_000;
+/// The same for sessions, whose calls are several operations each.
+const QUICK_SESSION: u64 = 2_000;
 
 fn main() -> ExitCode {
     if let Some(played) = rig::play_part() {
@@ -77,7 +81,8 @@ fn run() -> io::Result<usize> {
 
 /// The control runs once, and stands beside both resolvers.
 fn rows(scenario: Scenario, asked: Option<u64>) -> io::Result<Vec<Row>> {
-    let calls = asked.unwrap_or(QUICK).div_ceil(scenario.shares);
+    let quick = if scenario.name.starts_with("session-") { QUICK_SESSION } else { QUICK };
+    let calls = asked.unwrap_or(quick).div_ceil(scenario.shares);
     let victim = Volume { calls, patience: Duration::from_secs(5) };
     // A naive call takes several times as long, and a tenth of the volume tells its rate well enough.
     let naive = match asked {

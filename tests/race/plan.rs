@@ -2,8 +2,12 @@
 //!
 //! To add a victim, give [`Operation`] a variant, name it in the rows of [`KINDS`] where it makes sense, and say in
 //! `victims.rs`, `controls.rs` and `stage.rs` how it is called, how it is called naively, and how its traces are undone.
+//! What sessions do is in `session`, in the same parts.
 
 use beneath::Resolver;
+
+#[cfg(feature = "session")]
+use crate::session::{self, Call, Exchange};
 
 /// What the host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub(crate) enum Operation {
     EnsureDir,
     Rename,
     Walk,
+    #[cfg(feature = "session")]
+    Session(Call),
 }
 
 /// What the guest does meanwhile.
@@ -45,6 +51,8 @@ pub(crate) enum Kind {
     LinkText,
     /// Both ends of a rename and a link change places.
     Siblings,
+    #[cfg(feature = "session")]
+    Session(Exchange),
 }
 
 use Operation::{EnsureDir, Read, Remove, Rename, Replace, Walk, Write};
@@ -103,10 +111,13 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        KINDS.iter().flat_map(|&(name, kind, operations)| {
+        let scenarios = KINDS.iter().flat_map(|&(name, kind, operations)| {
             let shares = operations.len() as u64;
             operations.iter().map(move |&operation| Self { name, kind, operation, shares })
-        })
+        });
+        #[cfg(feature = "session")]
+        let scenarios = scenarios.chain(session::scenarios());
+        scenarios
     }
 
     /// Finds one by what [`Scenario::name`] and [`Scenario::verb`] say; processes pass it on this way.
@@ -123,6 +134,8 @@ impl Scenario {
             EnsureDir => "ensure_dir",
             Rename => "rename",
             Walk => "walk",
+            #[cfg(feature = "session")]
+            Operation::Session(call) => call.verb(),
         }
     }
 
@@ -139,6 +152,8 @@ impl Scenario {
             (Rename, _) => "a/b/c/r",
             (Remove, _) | (Walk, Kind::DirLink(4)) => "a/b/c/job",
             (Walk, _) => "a/b/c",
+            #[cfg(feature = "session")]
+            (Operation::Session(call), _) => call.target(),
         }
     }
 
@@ -154,8 +169,20 @@ impl Scenario {
     pub(crate) fn never_refused(&self) -> Option<&'static str> {
         match (self.kind, self.operation) {
             (_, Replace) => Some("replace takes the place of whatever entry has the name, a link included"),
+            #[cfg(feature = "session")]
+            (Kind::Session(exchange), Operation::Session(call)) => exchange.never_refused(call),
             (Kind::DoomedLink, _) => Some("a link inside a doomed tree is unlinked, which is no refusal"),
             _ => None,
+        }
+    }
+
+    /// Whether the guest holds a second name of a file of the canary.
+    pub(crate) fn shares_a_file(&self) -> bool {
+        match self.kind {
+            Kind::HardLink => true,
+            #[cfg(feature = "session")]
+            Kind::Session(exchange) => exchange == Exchange::HardLink,
+            _ => false,
         }
     }
 

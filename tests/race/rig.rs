@@ -12,8 +12,14 @@ use beneath::Resolver;
 use crate::attacks;
 use crate::canary::Canary;
 use crate::controls::Control;
-use crate::plan::{Contender, Kind, Scenario};
+#[cfg(feature = "session")]
+use crate::plan::Operation;
+use crate::plan::{Contender, Scenario};
+#[cfg(feature = "session")]
+use crate::session::{self, Call};
 use crate::stage::Stage;
+#[cfg(feature = "session")]
+use crate::stage::ground;
 use crate::victims::{Outcome, Victim};
 
 /// Of all calls, the share that must succeed and the share that must be refused for a race to count: one in ten.
@@ -134,6 +140,12 @@ pub(crate) fn play_part() -> Option<io::Result<()>> {
 
 /// Why a scenario cannot be run here, if it cannot.
 pub(crate) fn obstacle(scenario: Scenario) -> Option<String> {
+    #[cfg(feature = "session")]
+    if scenario.operation == Operation::Session(Call::InPlace)
+        && !matches!(session::stage::elsewhere(&ground()), Ok(Some(_)))
+    {
+        return Some("there is no second file system for the host's side".into());
+    }
     if !needs_another_user(scenario) {
         return None;
     }
@@ -174,7 +186,7 @@ fn race_here(
     mut watch: impl FnMut(&Tally),
 ) -> io::Result<Tally> {
     let stage = Stage::build(scenario)?;
-    let shared = (scenario.kind == Kind::HardLink).then_some("a/b/c/f");
+    let shared = scenario.shares_a_file().then_some("a/b/c/f");
     let mut canary = Canary::plant(stage.outside(), shared)?;
     let caller = Caller::new(scenario, contender, &stage)?;
     let mut usual = undisturbed(&caller, &stage, &canary);
@@ -247,14 +259,14 @@ fn undisturbed(caller: &Caller, stage: &Stage, canary: &Canary) -> Duration {
 }
 
 enum Caller {
-    Victim(Victim),
+    Victim(Box<Victim>),
     Control(Control),
 }
 
 impl Caller {
     fn new(scenario: Scenario, contender: Contender, stage: &Stage) -> io::Result<Self> {
         Ok(match contender {
-            Contender::Beneath(resolver) => Self::Victim(Victim::new(scenario, resolver, stage)?),
+            Contender::Beneath(resolver) => Self::Victim(Box::new(Victim::new(scenario, resolver, stage)?)),
             Contender::Control => Self::Control(Control::new(scenario, stage)?),
         })
     }

@@ -15,6 +15,8 @@ use rustix::fs::{
 use tempfile::TempDir;
 
 use crate::plan::{Kind, Operation, Scenario};
+#[cfg(feature = "session")]
+use crate::session;
 
 /// What the guest's own files hold.
 pub(crate) const INSIDE: &[u8] = b"work of the guest";
@@ -57,6 +59,8 @@ impl Stage {
                 fs::create_dir_all(c.join("job/d"))?;
                 vec![c.join("job")]
             }
+            #[cfg(feature = "session")]
+            (_, Operation::Session(call)) => vec![session::stage::build(&root, call)?],
             _ => vec![c],
         };
         let homes = homes.iter().map(|home| open_dir(CWD, home)).collect::<rustix::io::Result<_>>()?;
@@ -84,6 +88,13 @@ impl Stage {
                 Operation::Remove => drop(self.build_doomed(home)),
                 // A naive host may have moved it out.
                 Operation::Rename => drop(openat(home, "r", NEW, Mode::RUSR)),
+                #[cfg(feature = "session")]
+                Operation::Session(call) => {
+                    if let Kind::Session(exchange) = self.scenario.kind {
+                        // Fails where the last call was refused and has left everything.
+                        let _ = session::stage::prepare(call, exchange, home, &self.outside());
+                    }
+                }
                 _ => {}
             }
         }
@@ -123,6 +134,10 @@ impl Stage {
                 let ends = [&self.homes[(index + 1) % self.homes.len()], home];
                 ends.iter().any(|end| renameat_with(home, "t", end, "r", RenameFlags::NOREPLACE).is_ok())
             }),
+            #[cfg(feature = "session")]
+            Operation::Session(call) => {
+                self.homes.first().and_then(|home| session::stage::settle(call, home))
+            }
             Operation::Read | Operation::Replace | Operation::Remove | Operation::Walk => None,
         }
     }
@@ -138,7 +153,7 @@ impl Drop for Stage {
 }
 
 /// Where the trees are made: in memory if that is to be had, else where temporary files go.
-fn ground() -> PathBuf {
+pub(crate) fn ground() -> PathBuf {
     match std::env::var_os("BENEATH_RACE_DIR") {
         Some(chosen) => chosen.into(),
         None if Path::new("/dev/shm").is_dir() => "/dev/shm".into(),

@@ -1,11 +1,15 @@
 //! The operations of the crate, as a host calls them.
 
+use std::io;
+
 use beneath::{
     Budget, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root, ambient_authority,
 };
 
 use crate::canary::{Canary, MARKER};
 use crate::plan::{Kind, Operation, Scenario};
+#[cfg(feature = "session")]
+use crate::session;
 use crate::stage::{INSIDE, Stage};
 
 /// What came of one call.
@@ -24,10 +28,12 @@ pub(crate) struct Victim {
     root: Root,
     /// May cross mounts, so that it reads through a pinned handle even where devices are dead.
     crossing: Root,
+    #[cfg(feature = "session")]
+    session: session::victim::Victim,
 }
 
 impl Victim {
-    pub(crate) fn new(scenario: Scenario, resolver: Resolver, stage: &Stage) -> beneath::Result<Self> {
+    pub(crate) fn new(scenario: Scenario, resolver: Resolver, stage: &Stage) -> io::Result<Self> {
         let links = match scenario.kind {
             Kind::LinkText => Links::FollowBeneath,
             _ => Links::Refuse,
@@ -39,7 +45,13 @@ impl Victim {
         let policy = Policy::default().with_links(links).with_resolver(resolver);
         let root = Root::open_ambient(stage.root(), ambient_authority())?.with_policy(policy.clone());
         let crossing = root.try_clone()?.with_policy(policy.with_mounts(Mounts::Cross));
-        Ok(Self { scenario, root, crossing })
+        Ok(Self {
+            scenario,
+            root,
+            crossing,
+            #[cfg(feature = "session")]
+            session: session::victim::Victim::new(scenario, resolver, stage)?,
+        })
     }
 
     pub(crate) fn call(&self, turn: u64, canary: &Canary) -> Outcome {
@@ -65,6 +77,11 @@ impl Victim {
             Operation::EnsureDir => root.ensure_dir(target).map(|_| Outcome::Ok),
             Operation::Rename => root.rename(target, self.scenario.destination()).map(|()| Outcome::Ok),
             Operation::Walk => self.walk(turn, canary),
+            #[cfg(feature = "session")]
+            Operation::Session(call) => match self.scenario.kind {
+                Kind::Session(exchange) => return self.session.call(call, exchange, turn, canary),
+                other => return Outcome::Wrong(format!("{other:?} is no attack on a session")),
+            },
         };
         outcome.unwrap_or_else(|error| self.refusal(error))
     }

@@ -66,7 +66,7 @@ fn hardening_changes_no_host_file_through_a_swapped_link() {
     });
     assert_eq!(mode(&diary), 0o660, "the control follows");
 
-    // What the guest does at any moment: the race test covers the moments in between.
+    // What the guest does at any moment: `tests/race` covers the moments in between.
     with_each_resolver(|stage| {
         symlink(stage.home.path().join("diary.txt"), stage.guest("workspace/f")).unwrap();
         symlink(stage.home.path(), stage.guest("workspace/d")).unwrap();

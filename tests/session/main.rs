@@ -18,7 +18,6 @@ mod kill;
 mod message;
 mod naive;
 mod outbox;
-mod race;
 mod sessions;
 mod support;
 mod tail;

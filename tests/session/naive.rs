@@ -141,19 +141,6 @@ pub(crate) fn secure_tree(dir: &Path, between: &dyn Fn(&Path)) {
     }
 }
 
-/// Looks at each entry by path, then removes by path.
-pub(crate) fn remove_tree(dir: &Path) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
-            remove_tree(&path);
-        } else {
-            let _ = fs::remove_file(&path);
-        }
-    }
-    let _ = fs::remove_dir(dir);
-}
-
 /// Writes, then sets the mode; both follow links.
 pub(crate) fn secure_file_write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)?;

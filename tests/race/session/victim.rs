@@ -1,0 +1,224 @@
+//! The calls of a session, as a host makes them.
+
+use std::io::{self, Read as _};
+
+use beneath::session::{Attachment, Claim, Hardening, OutboxFile, Place, SessionsConfig, harden_tree};
+use beneath::{
+    Access, Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, Sessions,
+    ambient_authority,
+};
+use tempfile::TempDir;
+
+use super::stage::elsewhere;
+use super::{Call, Exchange, MESSAGE, SESSION};
+use crate::canary::{Canary, MARKER};
+use crate::plan::{Operation, Scenario};
+use crate::stage::{INSIDE, Stage};
+use crate::victims::Outcome;
+
+pub(crate) struct Victim {
+    sessions: Sessions,
+    session: SessionId,
+    message: MessageId,
+    /// Where the host's side is if it is not to be on the guest's file system.
+    elsewhere: Option<TempDir>,
+}
+
+impl Victim {
+    pub(crate) fn new(scenario: Scenario, resolver: ResolverChoice, stage: &Stage) -> io::Result<Self> {
+        let root = Root::open_ambient(stage.root(), ambient_authority())?;
+        let elsewhere = match scenario.operation {
+            Operation::Session(Call::InPlace) => elsewhere(stage.path())?,
+            _ => None,
+        };
+        Ok(Self {
+            elsewhere,
+            sessions: Sessions::new(root, SessionsConfig::default().with_resolver(resolver)),
+            session: SessionId::new(SESSION),
+            message: MessageId::new(MESSAGE),
+        })
+    }
+
+    pub(crate) fn call(&self, call: Call, exchange: Exchange, turn: u64, canary: &Canary) -> Outcome {
+        self.run(call, exchange, turn, canary).unwrap_or_else(|error| refusal(&error))
+    }
+
+    fn run(&self, call: Call, exchange: Exchange, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
+        if call == Call::Remove {
+            return self.sessions.remove(&self.session).map(|removed| match removed.complete {
+                true => Outcome::Ok,
+                false => Outcome::Wrong(format!("{removed:?}")),
+            });
+        }
+        let session = self.sessions.open(&self.session)?;
+        match call {
+            Call::Deliver => Ok(self.deliver(&session, turn)),
+            Call::Harden => harden(&session, turn),
+            Call::InPlace => self.collect_in_place(session, exchange, turn, canary),
+            _ => {
+                let Some(claim) = session.outbox().claim(&self.message)? else {
+                    return Ok(Outcome::Wrong("the message was not there".into()));
+                };
+                let outcome = match call {
+                    Call::Collect => collect(&claim, turn, canary)?,
+                    _ => Outcome::Ok,
+                };
+                let keeps = exchange.keeps_message();
+                let done = match (keeps, call, turn % 2) {
+                    (true, ..) => claim.release().map(|()| Outcome::Ok),
+                    // Gives it back through the outbox that the guest exchanges, and takes it out again.
+                    (false, Call::Collect, 1) => self.release(claim, &session),
+                    _ => Ok(clear(claim)),
+                }?;
+                Ok(match outcome {
+                    Outcome::Ok => done,
+                    other => other,
+                })
+            }
+        }
+    }
+
+    fn deliver(&self, session: &Session, turn: u64) -> Outcome {
+        let attachment = match turn % 2 {
+            0 => Attachment::from_bytes(INSIDE),
+            _ => Attachment::from_reader(INSIDE),
+        };
+        let delivery = session.inbox().deliver(&self.message, [attachment.with_name("w")]);
+        match delivery.outcomes() {
+            [beneath::session::Outcome::Saved(file)] if file.guest_path == "inbox/c/w" => Outcome::Ok,
+            [beneath::session::Outcome::Refused(error)] => refusal(error),
+            other => Outcome::Wrong(format!("{other:?}")),
+        }
+    }
+
+    fn collect_in_place(
+        &self,
+        session: Session,
+        exchange: Exchange,
+        turn: u64,
+        canary: &Canary,
+    ) -> beneath::Result<Outcome> {
+        let Some(elsewhere) = &self.elsewhere else {
+            return Ok(Outcome::Wrong("there is no other file system".into()));
+        };
+        let policy = session.host().policy().clone();
+        let host = Root::open_ambient(elsewhere.path(), ambient_authority())?.with_policy(policy);
+        let session = Session::from_roots(session.guest().try_clone()?, host)?;
+        let Some(claim) = session.outbox().claim(&self.message)? else {
+            // It was cleared while the guest kept it from being removed, and is not given out again.
+            return Ok(Outcome::Refused);
+        };
+        if claim.place() != Place::InPlace(ErrorKind::CrossDevice) {
+            return Ok(Outcome::Wrong(format!("the message was {:?}", claim.place())));
+        }
+        let outcome = match exchange {
+            Exchange::DirLink => Outcome::Ok,
+            _ => match collect(&claim, turn, canary)? {
+                // The guest has kept the directory while it was cleared, and shows it again.
+                Outcome::Wrong(_) if exchange == Exchange::Message && is_empty(&claim)? => Outcome::Refused,
+                outcome => outcome,
+            },
+        };
+        if exchange.keeps_message() {
+            claim.release()?;
+            return Ok(outcome);
+        }
+        let removed = claim.clear().removed;
+        Ok(match outcome {
+            Outcome::Ok if removed.complete => Outcome::Ok,
+            Outcome::Ok if removed.left.iter().all(|left| is_exchange(left.kind) || is_back(left.kind)) => {
+                Outcome::Refused
+            }
+            Outcome::Ok => Outcome::Wrong(format!("{removed:?}")),
+            other => other,
+        })
+    }
+
+    fn release(&self, claim: Claim<'_>, session: &Session) -> beneath::Result<Outcome> {
+        let released = claim.release();
+        // A claim that could not be given back is pending, and nothing is lost.
+        let claims = match &released {
+            Ok(()) => return Ok(Outcome::Ok),
+            Err(_) => session.outbox().pending()?,
+        };
+        if claims.len() != 1 {
+            return Ok(Outcome::Wrong(format!("{} claims are pending, not one", claims.len())));
+        }
+        for claim in claims {
+            if let Outcome::Wrong(why) = clear(claim) {
+                return Ok(Outcome::Wrong(why));
+            }
+        }
+        released.map(|()| Outcome::Ok)
+    }
+}
+
+fn clear(claim: Claim<'_>) -> Outcome {
+    let cleared = claim.clear();
+    match cleared.removed.complete {
+        true => Outcome::Ok,
+        false => Outcome::Wrong(format!("{cleared:?}")),
+    }
+}
+
+fn collect(claim: &Claim<'_>, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
+    let content = match turn % 4 {
+        0 | 1 => claim.read(["f"])?.files.pop().map(|file| file.content),
+        _ => claim.open(["f"])?.files.pop().map(|file| file.content.map(|file| drain(file, canary))),
+    };
+    Ok(match content {
+        Some(Ok(content)) if content == INSIDE => Outcome::Ok,
+        Some(Ok(content)) if content.starts_with(MARKER) => Outcome::Escaped("collected the marker".into()),
+        Some(Err(error)) => refusal(&error),
+        other => Outcome::Wrong(format!("collected {other:?}, which nobody sent")),
+    })
+}
+
+/// The content, or the marker if the inode is outside.
+fn drain(mut file: OutboxFile, canary: &Canary) -> Vec<u8> {
+    let mut content = Vec::new();
+    let read = file.read_to_end(&mut content);
+    let file = file.into_contained();
+    match (canary.holds(file.metadata().dev(), file.metadata().ino()), read) {
+        (true, _) => MARKER.to_vec(),
+        (false, Ok(_)) => content,
+        (false, Err(error)) => error.to_string().into_bytes(),
+    }
+}
+
+fn harden(session: &Session, turn: u64) -> beneath::Result<Outcome> {
+    // In turns, so that there is something to change.
+    let access = if turn.is_multiple_of(2) { Access::shared() } else { Access::private() };
+    let report = harden_tree(session.guest(), "workspace", Hardening::new(access))?;
+    // An entry that was exchanged twice under way is a directory to one look and a file to the next.
+    let explained = report.failed.iter().all(|left| left.kind == ErrorKind::NotDirectory);
+    Ok(match (report.complete(), explained && !report.truncated) {
+        (true, _) => Outcome::Ok,
+        (false, true) => Outcome::Refused,
+        (false, false) => Outcome::Wrong(format!("{report:?}")),
+    })
+}
+
+/// A link, which may be a directory again by the time somebody asks what was in the way.
+fn is_exchange(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Symlink | ErrorKind::NotDirectory)
+}
+
+/// A directory again, in the way of unlinking a link.
+fn is_back(kind: ErrorKind) -> bool {
+    kind == ErrorKind::NotRegular
+}
+
+fn is_empty(claim: &Claim<'_>) -> beneath::Result<bool> {
+    const NOTHING: [&str; 0] = [];
+    Ok(claim.undeclared(NOTHING)?.entries.is_empty())
+}
+
+/// Links, FIFOs and second names are all that the guest puts in the way.
+fn refusal(error: &Error) -> Outcome {
+    match error.kind() {
+        kind if is_exchange(kind) => Outcome::Refused,
+        ErrorKind::NotRegular | ErrorKind::HardLinked => Outcome::Refused,
+        kind => Outcome::Wrong(format!("{error} ({kind:?})")),
+    }
+}
