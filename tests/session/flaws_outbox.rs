@@ -99,7 +99,7 @@ fn fifo_in_the_outbox_hangs_nobody() {
         let collected = claim.read(["f"]).unwrap();
         assert_eq!(kinds(collected.refusals().map(|(_, error)| error)), [ErrorKind::NotRegular]);
         assert!(claim.clear().removed.complete);
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < Duration::from_secs(10));
     });
 }
 
@@ -150,7 +150,7 @@ fn a_sparse_giant_costs_nothing() {
     let collected = claim.read(["f"]).unwrap();
     assert_eq!(kinds(collected.refusals().map(|(_, error)| error)), [ErrorKind::TooLarge]);
     assert!(claim.clear().removed.complete);
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn clearing_while_the_guest_refills_ends_and_touches_no_other_message() {
             let claim = stage.session.outbox().claim(&MessageId::new("42")).unwrap().unwrap();
             let start = Instant::now();
             claim.clear();
-            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
             assert!(stage.session.outbox().pending().unwrap().is_empty(), "never given out again");
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });

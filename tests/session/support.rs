@@ -171,7 +171,7 @@ pub(crate) fn ends(work: impl FnOnce() + Send + 'static) -> bool {
         work();
         let _ = done.send(());
     });
-    wait.recv_timeout(Duration::from_secs(2)).is_ok()
+    wait.recv_timeout(Duration::from_secs(5)).is_ok()
 }
 
 pub(crate) fn fifo(path: &Path) {
