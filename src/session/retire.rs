@@ -7,7 +7,7 @@ use super::layout::{CLAIMED, GUEST, HOST, Part, STATE, TRASH};
 use super::lock::lock;
 use super::sessions::{NEW, REMOVED};
 use super::{Sessions, event};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
 use crate::root::{Left, Metadata, Removed, Root};
 
@@ -64,14 +64,18 @@ impl Sessions {
     /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, [`NotFound`](ErrorKind::NotFound) and the kinds
-    /// of every resolution.
+    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, [`NotFound`](ErrorKind::NotFound), also if `id` is
+    /// a [group](Self::group), and the kinds of every resolution.
     ///
     /// # Races
     /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
     /// Nothing outside the session is touched.
     pub fn remove(&self, id: &SessionId) -> Result<Removed> {
-        let host = self.root.descend(id)?.descend(HOST);
+        let dir = self.root.descend(id)?;
+        if !self.is_session(id.as_ref())? {
+            return Err(Error::new("remove session", id, ErrorKind::NotFound).with_detail("is not a session"));
+        }
+        let host = dir.descend(HOST);
         let _lock = match host {
             Ok(host) => match lock(&host.with_policy(self.config.host_policy())) {
                 Err(error) if error.kind() == ErrorKind::Busy => return Err(error.about(id)),

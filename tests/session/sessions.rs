@@ -245,3 +245,38 @@ fn heartbeat_trusts_neither_links_nor_the_future() {
         assert_eq!(age().unwrap_err().kind(), ErrorKind::NotRegular);
     });
 }
+
+#[test]
+fn neither_removes_a_group_nor_makes_it_a_session() {
+    with_each_resolver(|stage| {
+        let (red, empty) = (safe_name("red").unwrap(), safe_name("empty").unwrap());
+        let team = stage.sessions.group(&red).unwrap();
+        // The names that a session's own parts have.
+        team.create(&SessionId::new("guest")).unwrap();
+        team.create(&SessionId::new("host")).unwrap();
+        stage.sessions.group(&empty).unwrap();
+        for name in ["red", "empty"] {
+            let id = SessionId::new(name);
+            assert_eq!(stage.sessions.remove(&id).unwrap_err().kind(), ErrorKind::NotFound, "{name}");
+            let error = stage.sessions.create(&id).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
+            assert!(error.to_string().ends_with("is a group"), "{error}");
+        }
+        assert_eq!(names(&stage.sessions_path().join("red")), ["guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("red/host")), ["guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("empty")), [""; 0]);
+        assert_eq!(stage.sessions.groups().unwrap(), [empty, red]);
+    });
+}
+
+#[test]
+fn a_session_that_lost_its_host_side_is_still_one() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("s");
+        fs::remove_dir_all(stage.host("")).unwrap();
+        assert_eq!(stage.sessions.list().unwrap(), std::slice::from_ref(&id));
+        assert!(stage.sessions.groups().unwrap().is_empty());
+        assert!(stage.sessions.remove(&id).unwrap().complete);
+        assert_eq!(names(&stage.sessions_path()), [""; 0]);
+    });
+}
