@@ -1,7 +1,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use beneath::session::{Part, PartState, Quota, SessionsConfig};
+use beneath::session::{Part, PartState, Quota, SessionsConfig, Usage};
 use beneath::{Budget, Ensured, ErrorKind, FileType, Limits, Root, SessionId, ambient_authority, safe_name};
 
 use crate::support::{Stage, fifo, mode, names, with_each_resolver};
@@ -279,4 +279,12 @@ fn a_session_that_lost_its_host_side_is_still_one() {
         assert!(stage.sessions.remove(&id).unwrap().complete);
         assert_eq!(names(&stage.sessions_path()), [""; 0]);
     });
+}
+
+#[test]
+fn a_quota_refuses_what_could_not_be_looked_at() {
+    let mut usage = Usage::default();
+    usage.unreadable = 1;
+    let error = Quota::unlimited().check(&usage).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooMany);
 }
