@@ -78,9 +78,11 @@ impl Sessions {
         let host = dir.descend(HOST);
         let _lock = match host {
             Ok(host) => match lock(&host.with_policy(self.config.host_policy())) {
-                Err(error) if error.kind() == ErrorKind::Busy => return Err(error.about(id)),
-                // A session that lacks its state directory, or its lock file for want of space, can still go.
-                lock => lock.ok(),
+                Ok(lock) => Some(lock),
+                // A session that lacks its state directory, or its lock file for want of space, can still go. Nobody
+                // holds a lock that is not there.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NoSpace) => None,
+                Err(error) => return Err(error.about(id)),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error.about(id)),

@@ -288,3 +288,40 @@ fn a_quota_refuses_what_could_not_be_looked_at() {
     let error = Quota::unlimited().check(&usage).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooMany);
 }
+
+/// In a process of its own, since the limit holds for all its threads.
+#[test]
+fn want_of_descriptors_does_not_break_a_lock() {
+    let exe = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(exe)
+        .args(["--exact", "sessions::few_descriptors_child", "--nocapture"])
+        .env("BENEATH_TEST_FEW_DESCRIPTORS", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn few_descriptors_child() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+
+    if std::env::var_os("BENEATH_TEST_FEW_DESCRIPTORS").is_none() {
+        return;
+    }
+    let id = SessionId::new("s");
+    for resolver in crate::support::RESOLVERS {
+        let stage = Stage::new(resolver);
+        let _lock = stage.session.try_lock().unwrap();
+        let before = getrlimit(Resource::Nofile);
+        for free in 0..12 {
+            let next = fs::File::open(stage.host("state/lock")).unwrap().as_raw_fd();
+            let current = Some(u64::try_from(next).unwrap() + free);
+            setrlimit(Resource::Nofile, Rlimit { current, maximum: before.maximum }).unwrap();
+            let removed = stage.sessions.remove(&id);
+            setrlimit(Resource::Nofile, before).unwrap();
+            assert!(removed.is_err(), "removed although it is locked, with {free} descriptors: {removed:?}");
+            assert!(stage.sessions.exists(&id).unwrap());
+        }
+    }
+}
