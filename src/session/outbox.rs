@@ -165,6 +165,12 @@ impl<'s> Outbox<'s> {
             }
             Err(error) => match error.kind() {
                 ErrorKind::NotFound => Ok(None),
+                // The move may be done and only its sync denied. No earlier claim stands there: that is AlreadyExists.
+                ErrorKind::Denied | ErrorKind::Unsupported
+                    if self.session.claimed()?.metadata(id).is_ok() =>
+                {
+                    self.moved(self.session.claimed()?, id, &there)
+                }
                 ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
                     Claim::in_place(self.session, id, error.kind())
                 }

@@ -4,7 +4,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
 
 use beneath::session::{Claim, Collected, Place};
-use beneath::{Access, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority};
+use beneath::{
+    Access, Durability, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority,
+};
 
 use crate::support::{Stage, fifo, names, small, with_each_resolver};
 
@@ -298,4 +300,44 @@ fn unprivileged_child() {
     assert!(dir.path().join("guest/outbox/42/a").exists());
     // The directory is root's: leave its removal to the parent's temporary directory sweep.
     std::mem::forget(dir);
+}
+
+/// As user 65534, who may move the message but not read, and so not sync, the directory it comes from.
+#[test]
+fn a_message_that_moved_before_the_sync_failed_is_claimed() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, to have a guest of another user");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, mode) in
+        [("guest", 0o777), ("guest/outbox", 0o733), ("guest/outbox/42", 0o777), ("host", 0o777)]
+    {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(dir.path().join("guest/outbox/42/a"), "one").unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(exe)
+        .args(["--exact", "outbox::unsyncable_child", "--nocapture"])
+        .env("BENEATH_TEST_UNSYNCABLE", dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn unsyncable_child() {
+    let Some(dir) = std::env::var_os("BENEATH_TEST_UNSYNCABLE").map(std::path::PathBuf::from) else {
+        return;
+    };
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(65534)).unwrap();
+    rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+    let open = |name| Root::open_ambient(dir.join(name), ambient_authority()).unwrap();
+    let host = open("host").with_policy(Policy::default().with_durability(Durability::Full));
+    let session = Session::from_roots(open("guest"), host).unwrap();
+    let claim = session.outbox().claim(&id()).unwrap().unwrap();
+    assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"one".as_slice())]);
 }
