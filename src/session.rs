@@ -30,6 +30,7 @@ mod event;
 mod inbox;
 mod layout;
 mod lock;
+mod mark;
 #[cfg(feature = "json")]
 mod message;
 mod outbox;

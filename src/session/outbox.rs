@@ -18,7 +18,7 @@ use super::claim::{Claim, Place};
 use super::clear::sweep_part;
 use super::layout::{CLAIMED, Part, TRASH};
 use super::retire::{Swept, age};
-use super::{Session, event};
+use super::{Session, event, mark};
 use crate::error::{ErrorKind, Result};
 use crate::name::MessageId;
 use crate::root::{Left, Metadata, Root};
@@ -220,7 +220,8 @@ impl<'s> Outbox<'s> {
     }
 
     /// Removes what nobody has touched for `limit`: messages in the outbox, pending claims, and the remains of
-    /// interrupted removals. Messages that failed for good, or were never asked for, end here.
+    /// interrupted removals. Messages that failed for good, or were never asked for, end here. Of messages that were
+    /// cleared [in place](Place::InPlace) and are gone, no note is kept.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) if `outbox` itself was replaced, and the kinds of every resolution.
@@ -229,6 +230,7 @@ impl<'s> Outbox<'s> {
     /// A message that the guest is still writing is young.
     pub fn sweep(&self, limit: Duration) -> Result<Swept> {
         let mut swept = sweep_part(self.session, Part::Outbox, limit)?;
+        mark::sweep(self.session)?;
         let host = self.session.host();
         let trash = host.descend(TRASH)?;
         for place in [CLAIMED, TRASH] {

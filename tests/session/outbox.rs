@@ -3,9 +3,9 @@ use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
 
-use beneath::session::{Claim, Collected, Place};
+use beneath::session::{Claim, Collected, Place, SessionsConfig};
 use beneath::{
-    Access, Durability, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority,
+    Access, Budget, Durability, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority,
 };
 
 use crate::support::{Stage, fifo, names, small, with_each_resolver};
@@ -340,4 +340,90 @@ fn unsyncable_child() {
     let session = Session::from_roots(open("guest"), host).unwrap();
     let claim = session.outbox().claim(&id()).unwrap().unwrap();
     assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"one".as_slice())]);
+}
+
+/// A session that reads in place and is allowed to remove nothing, so that what it clears stays.
+fn clears_nothing() -> Option<(tempfile::TempDir, tempfile::TempDir, Session)> {
+    let (guest, host, session) = across_mounts()?;
+    fs::create_dir(guest.path().join("outbox/probe")).unwrap();
+    let place = session.outbox().claim(&MessageId::new("probe")).unwrap().unwrap().place();
+    if place == Place::Moved {
+        return None;
+    }
+    let config = SessionsConfig::default().with_budget(Budget::default().with_entries(0));
+    Some((guest, host, session.with_config(config)))
+}
+
+#[test]
+fn a_new_message_with_the_inode_of_a_cleared_one_is_given() {
+    use std::os::unix::fs::MetadataExt;
+
+    let Some((guest, _host, session)) = clears_nothing() else {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    };
+    let message = guest.path().join("outbox/42");
+    let send = || {
+        fs::create_dir(&message).unwrap();
+        fs::write(message.join("a"), "one").unwrap();
+        fs::symlink_metadata(&message).unwrap().ino()
+    };
+    for _ in 0..50 {
+        let first = send();
+        let claim = session.outbox().claim(&id()).unwrap().unwrap();
+        assert!(!claim.clear().removed.complete);
+        assert!(session.outbox().claim(&id()).unwrap().is_none(), "it was cleared");
+        fs::remove_dir_all(&message).unwrap();
+        let reused = send() == first;
+        let claim = session.outbox().claim(&id()).unwrap().unwrap();
+        assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"one".as_slice())]);
+        fs::remove_dir_all(&message).unwrap();
+        if reused {
+            return;
+        }
+    }
+    println!("skipped: this file system does not reuse inode numbers at once");
+}
+
+#[test]
+fn clearing_in_place_spares_a_message_put_in_its_place() {
+    let Some((guest, _host, session)) = across_mounts() else {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    };
+    let message = guest.path().join("outbox/42");
+    fs::create_dir(&message).unwrap();
+    let claim = session.outbox().claim(&id()).unwrap().unwrap();
+    if claim.place() == Place::Moved {
+        println!("skipped: /dev/shm is on the same mount as the temporary directory");
+        return;
+    }
+    fs::rename(&message, guest.path().join("outbox/old")).unwrap();
+    fs::create_dir(&message).unwrap();
+    fs::write(message.join("a"), "new").unwrap();
+    claim.clear();
+    let claim = session.outbox().claim(&id()).unwrap().unwrap();
+    assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"new".as_slice())]);
+}
+
+#[test]
+fn sweeps_the_marks_of_messages_that_are_gone() {
+    let Some((guest, host, session)) = clears_nothing() else {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    };
+    for name in ["gone", "other", "stays"] {
+        fs::create_dir(guest.path().join("outbox").join(name)).unwrap();
+        fs::write(guest.path().join("outbox").join(name).join("a"), "x").unwrap();
+        session.outbox().claim(&MessageId::new(name)).unwrap().unwrap().clear();
+    }
+    let marks = host.path().join("state/cleared");
+    assert_eq!(names(&marks), ["gone", "other", "stays"]);
+    fs::remove_dir_all(guest.path().join("outbox/gone")).unwrap();
+    fs::rename(guest.path().join("outbox/other"), guest.path().join("outbox/moved")).unwrap();
+    fs::create_dir(guest.path().join("outbox/other")).unwrap();
+    assert_eq!(session.outbox().sweep(Duration::from_secs(3600)).unwrap().left_total, 0);
+    assert_eq!(names(&marks), ["stays"]);
+    assert!(session.outbox().claim(&MessageId::new("stays")).unwrap().is_none());
+    assert!(guest.path().join("outbox/other").exists());
 }
