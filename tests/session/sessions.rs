@@ -325,3 +325,42 @@ fn few_descriptors_child() {
         }
     }
 }
+
+#[test]
+fn a_session_that_vanishes_does_not_end_a_sweep() {
+    let stage = Stage::new(beneath::ResolverChoice::Auto);
+    let ids: Vec<SessionId> = (0..40).map(|number| SessionId::new(format!("v{number:02}"))).collect();
+    for _ in 0..10 {
+        for id in &ids {
+            stage.sessions.create(id).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let remover = scope.spawn(|| {
+                for id in ids.iter().rev() {
+                    // The sweep helps, so neither may see all of it go.
+                    let _ = stage.sessions.remove(id).unwrap();
+                }
+            });
+            while !remover.is_finished() {
+                let swept = stage.sessions.sweep(Duration::from_secs(3600));
+                assert!(swept.is_ok(), "{swept:?}");
+            }
+        });
+    }
+    assert_eq!(stage.sessions.list().unwrap(), [SessionId::new("s")]);
+}
+
+#[test]
+fn work_deep_in_the_workspace_keeps_a_session() {
+    with_each_resolver(|stage| {
+        let deep = stage.guest("workspace/a/b/c");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("log"), "x").unwrap();
+        std::thread::sleep(Duration::from_millis(1100));
+        // Only the file changes, none of the directories above it.
+        fs::write(deep.join("log"), "y").unwrap();
+        assert_eq!(stage.sessions.sweep(Duration::from_secs(1)).unwrap().kept, 1);
+        assert!(deep.join("log").exists());
+        assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
+    });
+}
