@@ -2,6 +2,10 @@
 //!
 //! A session is two directories: one that the guest may do anything in, and one that only the host can reach.
 //!
+//! Give the guest a mount of its own, a bind mount of `guest` in a mount namespace, and not only a `chroot`. A guest that holds
+//! a descriptor into a message keeps it when the message is claimed; on the host's own mount, `..` leads from there into
+//! the host's side, which only modes then keep closed. On a mount of its own it leads nowhere.
+//!
 //! | to do | call |
 //! |---|---|
 //! | make, find and end sessions | [`Sessions`] |
@@ -30,6 +34,7 @@ mod event;
 mod inbox;
 mod layout;
 mod lock;
+mod mark;
 #[cfg(feature = "json")]
 mod message;
 mod outbox;

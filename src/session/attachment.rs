@@ -49,7 +49,8 @@ impl<'a> Attachment<'a> {
         Self::new(Content::Base64(text))
     }
 
-    /// An attachment that is read while it is written; reading ends one byte past the limit.
+    /// An attachment that is read while it is written, in chunks of up to 64 KiB. Reading ends with the chunk that passes
+    /// the limit, so the reader may be left up to 64 KiB past it.
     #[must_use]
     pub fn from_reader(reader: impl Read + 'a) -> Self {
         Self::new(Content::Reader(Box::new(reader)))

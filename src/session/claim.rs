@@ -7,14 +7,12 @@ use super::clear::remove_entry;
 use super::collect::{Collected, Collector, OutboxFile};
 use super::delivery::Delivery;
 use super::inbox::Inbox;
-use super::layout::{CLAIMED, Part, STATE, TRASH};
-use super::{Attachment, Session, event};
+use super::layout::{CLAIMED, Part, TRASH};
+use super::{Attachment, Session, event, mark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafePath};
 use crate::root::{FileType, Left, Metadata, Removed, Root};
 
-/// Host-only: messages that were read in place and cleared, but may not be gone, each with its directory's identity.
-const CLEARED: &str = "cleared";
 /// How many entries [`Claim::undeclared`] tells.
 const UNDECLARED: usize = 1000;
 
@@ -275,7 +273,8 @@ impl<'s> Claim<'s> {
     ///
     /// # Races
     /// A guest that holds a descriptor into the directory may keep creating until the budget is spent; the report is then
-    /// not [complete](Removed::complete).
+    /// not [complete](Removed::complete). A message that the guest has put in place of one read [in place](Place::InPlace)
+    /// is not removed, unless it does so in the very moment of the removal.
     pub fn clear(self) -> Cleared {
         let removed = match self.place {
             Place::Moved => self.discard(),
@@ -309,28 +308,30 @@ impl<'s> Claim<'s> {
 
     /// The mark comes first: if the directory stays, or the host dies now, it is known to be done with.
     fn discard_in_place(&self) -> Result<Removed> {
-        let host = self.session.host();
-        let mark = mark_path(&self.id);
-        if let Some(dir) = &self.dir {
-            host.ensure_dir(Path::new(STATE).join(CLEARED))?;
-            host.replace(&mark, identity(&dir.metadata(".")?))?;
+        let Some(dir) = &self.dir else { return Ok(gone()) };
+        let cleared = dir.metadata(".")?;
+        mark::put(self.session, &self.id, &cleared)?;
+        match self.session.guest().metadata(Part::Outbox.as_ref().join(&self.id)) {
+            Ok(now) if mark::identity(&now) == mark::identity(&cleared) => {}
+            // The guest has put another message in its place, which nobody has read yet.
+            Ok(_) => return Ok(gone()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(gone()),
+            Err(error) => return Err(error),
         }
         let removed = remove_entry(self.session, Part::Outbox, self.id.as_ref())?;
         if removed.complete {
-            // If it stays, it names a directory that is no more.
-            let _ = host.remove_file(&mark);
+            // If it stays, it names a directory that is no more, and is swept.
+            let _ = mark::remove(self.session, &self.id);
+        } else {
+            // Removing a part of it has changed it, and a mark without a creation time no longer fits.
+            mark::put(self.session, &self.id, &dir.metadata(".")?)?;
         }
         Ok(removed)
     }
 
     fn was_cleared(&self) -> Result<bool> {
-        let mark = match self.session.host().read_contained(mark_path(&self.id), 64) {
-            Ok(mark) => mark,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
         match &self.dir {
-            Some(dir) => Ok(identity(&dir.metadata(".")?).as_bytes() == mark),
+            Some(dir) => mark::matches(self.session, &self.id, &dir.metadata(".")?),
             None => Ok(false),
         }
     }
@@ -377,12 +378,4 @@ pub(super) fn one_name(raw: &str) -> Result<SafePath> {
 
 pub(super) fn gone() -> Removed {
     Removed { complete: true, ..Removed::default() }
-}
-
-fn mark_path(id: &MessageId) -> PathBuf {
-    [Path::new(STATE), Path::new(CLEARED), id.as_ref()].iter().collect()
-}
-
-fn identity(directory: &Metadata) -> String {
-    format!("{} {}", directory.dev(), directory.ino())
 }

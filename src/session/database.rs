@@ -12,10 +12,13 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::fstatfs;
 
+use super::claim::gone;
 use super::layout::{STAGING, STATE};
+use super::retire::{self, Swept};
 use super::{Session, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
@@ -236,6 +239,57 @@ impl Session {
         })?;
         copy.commit()?;
         Ok(name)
+    }
+
+    /// Removes what [`copy_db`](Self::copy_db) and [`quarantine_sibling`](Self::quarantine_sibling) have put on the host's
+    /// side and nobody has changed for `age`.
+    ///
+    /// Nothing else removes them while the session lasts. A copy that is only read looks unused: let `age` be longer than
+    /// any copy is in use.
+    ///
+    /// # Errors
+    /// The kinds of every resolution. What could not be removed is told in [`Swept`].
+    ///
+    /// # Races
+    /// A guest that holds a quarantined file open can keep it young by writing to it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// use std::time::Duration;
+    ///
+    /// session.guest().write_exclusive("out.db", "SQLite format 3\0")?;
+    /// session.copy_db("out.db", 1 << 20)?;
+    /// assert_eq!(session.sweep_host(Duration::from_secs(3600))?.kept, 1);
+    /// assert_eq!(session.sweep_host(Duration::ZERO)?.removed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep_host(&self, age: Duration) -> Result<Swept> {
+        let mut swept = Swept::default();
+        for shelf in [PathBuf::from(STAGING), Path::new(STATE).join(QUARANTINE)] {
+            let entries = match self.host().list(&shelf) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            for entry in entries {
+                let entry = entry?;
+                if retire::age(entry.metadata()) < age {
+                    swept.kept += 1;
+                    continue;
+                }
+                let path = shelf.join(entry.path());
+                let removed = if entry.metadata().is_dir() {
+                    self.host().remove_tree_contained_within(&path, self.config().budget())
+                } else {
+                    self.host().remove_file(&path).map(|()| gone())
+                };
+                swept.record(&path, removed);
+            }
+        }
+        Ok(swept)
     }
 }
 

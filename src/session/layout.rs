@@ -26,7 +26,7 @@ pub(super) const STATE: &str = "state";
 /// Host-only: what is being put together.
 pub(super) const STAGING: &str = "staging";
 
-const HOST_PARTS: [&str; 4] = [STAGING, CLAIMED, TRASH, STATE];
+pub(super) const HOST_PARTS: [&str; 4] = [STAGING, CLAIMED, TRASH, STATE];
 
 /// A directory of the guest's side that the host works in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -69,11 +69,17 @@ impl Session {
 }
 
 pub(super) fn lock(host: &Root) -> Result<SessionLock> {
-    match host.write_exclusive(LOCK, "") {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let file = host.open_contained(LOCK)?;
+    // Opened before it is made: on a full disk a lock that is held must not look like one that cannot be made.
+    let file = match host.open_contained(LOCK) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match host.write_exclusive(LOCK, "") {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            host.open_contained(LOCK)?
+        }
+        file => file?,
+    };
     match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Err(busy()),

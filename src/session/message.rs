@@ -34,9 +34,12 @@ use crate::name::{AttachmentHint, MessageId};
 /// the file's name and `localPath` its path as the guest knows it. If it was refused there is no `localPath`, and a
 /// member `refused` with `kind` and `reason` says why. `data` is gone in every case.
 ///
-/// Everything else is returned byte for byte: number formats, escapes, white space, the order of keys, unknown members.
+/// Everything else is returned byte for byte: number formats, escapes, white space, the order of keys, unknown members, a
+/// byte order mark at the start. So is an attachment without `data`: a `localPath` or `refused` in it is the sender's own
+/// word, and no file of the session's need stand there.
+///
 /// Text that is not a JSON object, or has no array `attachments`, is returned as it is. Of repeated keys the last counts,
-/// as in most parsers, and all are replaced. A member `encoding` other than `base64` makes `data` unreadable,
+/// as in most parsers, and all are replaced. A member `encoding` that is not the text `base64` makes `data` unreadable,
 /// and so does a `data` that is no text.
 ///
 /// # Races
@@ -122,10 +125,9 @@ impl<'j> Payload<'j> {
             json.get(member.value.clone())
         };
         let text = |key: &str| last(key).and_then(|raw| serde_json::from_str::<String>(raw).ok());
-        let data = match text("encoding") {
-            Some(encoding) if !encoding.eq_ignore_ascii_case("base64") => Err("is in an unknown encoding"),
-            _ => string(last(DATA)?).ok_or("its data is not a text"),
-        };
+        let data = string(last(DATA)?).ok_or("its data is not a text");
+        let known = |raw| string(raw).is_some_and(|encoding| encoding.eq_ignore_ascii_case("base64"));
+        let data = if last("encoding").is_none_or(known) { data } else { Err("is in an unknown encoding") };
         let (name, kind) = (text(NAME), text("type"));
         let mime = ["mimeType", "mimetype", "mime"].into_iter().find_map(text);
         Some(Self { object: object.clone(), members, data, name, mime, kind })
@@ -237,8 +239,9 @@ fn attachment_objects(json: &str) -> Option<Vec<Range<usize>>> {
     Some(objects)
 }
 
+/// Where the text is without the white space around it, and without a byte order mark, which many parsers skip.
 fn trimmed(json: &str) -> Range<usize> {
-    let start = json.len() - json.trim_start().len();
+    let start = json.len() - json.strip_prefix('\u{feff}').unwrap_or(json).trim_start().len();
     start..json.trim_end().len().max(start)
 }
 

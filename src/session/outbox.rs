@@ -18,8 +18,8 @@ use super::claim::{Claim, Place};
 use super::clear::sweep_part;
 use super::layout::{CLAIMED, Part, TRASH};
 use super::retire::{Swept, age};
-use super::{Session, event};
-use crate::error::{ErrorKind, Result};
+use super::{Session, event, mark};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
 use crate::root::{Left, Metadata, Root};
 
@@ -165,6 +165,12 @@ impl<'s> Outbox<'s> {
             }
             Err(error) => match error.kind() {
                 ErrorKind::NotFound => Ok(None),
+                // The move may be done and only its sync denied. No earlier claim stands there: that is AlreadyExists.
+                ErrorKind::Denied | ErrorKind::Unsupported
+                    if self.session.claimed()?.metadata(id).is_ok() =>
+                {
+                    self.moved(self.session.claimed()?, id, &there)
+                }
                 ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
                     Claim::in_place(self.session, id, error.kind())
                 }
@@ -191,7 +197,9 @@ impl<'s> Outbox<'s> {
     /// The messages that were claimed and neither cleared nor released, oldest claim first.
     ///
     /// After a crash these are what the host had taken. Whether they were sent, only the service's own record can tell.
-    /// A message that is read in place is not among them: it still stands in the outbox.
+    /// A message that is read in place is not among them: it still stands in the outbox. What else stands among the claims
+    /// is no message: each is told as an event, files and links are removed, and directories are left to
+    /// [`sweep`](Self::sweep).
     ///
     /// # Errors
     /// The kinds of every resolution.
@@ -206,15 +214,27 @@ impl<'s> Outbox<'s> {
             match id {
                 Some(id) if entry.metadata().is_dir() => found.push((entry.metadata().changed(), id)),
                 // A crash came between taking it and finding that it is no directory.
-                _ => drop(self.session.host().remove_file(Path::new(CLAIMED).join(entry.path()))),
+                _ => self.discard_stray(entry.path(), entry.metadata()),
             }
         }
         found.sort_unstable();
         Ok(found.into_iter().map(|(_, id)| Claim::new(self.session, id, Place::Moved, None)).collect())
     }
 
+    fn discard_stray(&self, name: &Path, entry: &Metadata) {
+        let path = Path::new(CLAIMED).join(name);
+        let kind = if entry.is_dir() { ErrorKind::InvalidName } else { ErrorKind::NotDirectory };
+        event::refused("pending", &Error::new("claim", &path, kind));
+        if !entry.is_dir()
+            && let Err(error) = self.session.host().remove_file(path)
+        {
+            event::refused("pending", &error);
+        }
+    }
+
     /// Removes what nobody has touched for `limit`: messages in the outbox, pending claims, and the remains of
-    /// interrupted removals. Messages that failed for good, or were never asked for, end here.
+    /// interrupted removals. Messages that failed for good, or were never asked for, end here. Of messages that were
+    /// cleared [in place](Place::InPlace) and are gone, no note is kept.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) if `outbox` itself was replaced, and the kinds of every resolution.
@@ -223,6 +243,7 @@ impl<'s> Outbox<'s> {
     /// A message that the guest is still writing is young.
     pub fn sweep(&self, limit: Duration) -> Result<Swept> {
         let mut swept = sweep_part(self.session, Part::Outbox, limit)?;
+        mark::sweep(self.session)?;
         let host = self.session.host();
         let trash = host.descend(TRASH)?;
         for place in [CLAIMED, TRASH] {

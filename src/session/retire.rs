@@ -3,16 +3,20 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use super::claim::gone;
 use super::layout::{CLAIMED, GUEST, HOST, Part, STATE, TRASH};
 use super::lock::lock;
 use super::sessions::{NEW, REMOVED};
 use super::{Sessions, event};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
-use crate::root::{Left, Metadata, Removed, Root};
+use crate::root::{Left, Limits, Metadata, Removed, Root};
 
 /// How many leftovers a report tells by name.
 const TOLD: usize = 32;
+/// How many entries, and levels, of the guest's side are looked at for the latest change.
+const LOOKED_AT: u64 = 10_000;
+const LOOKED_INTO: u32 = 16;
 
 /// What a sweep did.
 #[derive(Clone, Debug, Default)]
@@ -64,26 +68,44 @@ impl Sessions {
     /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, [`NotFound`](ErrorKind::NotFound) and the kinds
-    /// of every resolution.
+    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, [`NotFound`](ErrorKind::NotFound), also if `id` is
+    /// a [group](Self::group), and the kinds of every resolution.
     ///
     /// # Races
     /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
     /// Nothing outside the session is touched.
     pub fn remove(&self, id: &SessionId) -> Result<Removed> {
-        let host = self.root.descend(id)?.descend(HOST);
+        self.retire(id, || Ok(true)).map(Option::unwrap_or_default)
+    }
+
+    /// Removes a session if it is `due` once its lock is held.
+    fn retire(&self, id: &SessionId, due: impl FnOnce() -> Result<bool>) -> Result<Option<Removed>> {
+        let dir = self.root.descend(id)?;
+        if !self.is_session(id.as_ref())? {
+            return Err(Error::new("remove session", id, ErrorKind::NotFound).with_detail("is not a session"));
+        }
+        let host = dir.descend(HOST);
         let _lock = match host {
             Ok(host) => match lock(&host.with_policy(self.config.host_policy())) {
-                Err(error) if error.kind() == ErrorKind::Busy => return Err(error.about(id)),
-                // A session that lacks its state directory, or its lock file for want of space, can still go.
-                lock => lock.ok(),
+                Ok(lock) => Some(lock),
+                // A session that lacks its state directory, or its lock file for want of space, can still go. Nobody
+                // holds a lock that is not there.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NoSpace) => None,
+                Err(error) => return Err(error.about(id)),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error.about(id)),
         };
+        if !due()? {
+            return Ok(None);
+        }
         let doomed = format!("{REMOVED}{}", SessionId::generate()?);
         self.root.rename(id, &doomed)?;
-        self.destroy(&doomed)
+        match self.destroy(&doomed) {
+            // A sweep was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(gone())),
+            removed => removed.map(Some),
+        }
     }
 
     fn destroy(&self, name: &str) -> Result<Removed> {
@@ -108,12 +130,17 @@ impl Sessions {
 
     /// Removes every session in which nothing happened for `idle`, and what interrupted calls have left.
     ///
-    /// A session's age is that of the latest change the kernel saw to its directories; setting file times does not
-    /// make it younger, but a guest that creates or removes entries does. A session whose lock is held is left, as
-    /// [`Busy`](ErrorKind::Busy).
+    /// A session's age is that of the latest change the kernel saw to its directories and to anything the guest's side
+    /// holds; setting file times back does not make it older, nor setting them forward younger than that moment. No more
+    /// than 10,000 entries and 16 levels of the guest's side are looked at: of a larger session, what was seen and the
+    /// directories of the layout count. A session whose lock is held is left, as [`Busy`](ErrorKind::Busy).
     ///
     /// # Errors
     /// The kinds of every resolution of the directory itself. What happens to one session is told in [`Swept`].
+    ///
+    /// # Races
+    /// The age is asked once more when the lock is held, so whoever takes the [lock](super::Session::try_lock) around its
+    /// work loses none of it. What a guest does after that goes with the session.
     ///
     /// ```
     /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
@@ -143,27 +170,41 @@ impl Sessions {
             }
         }
         for id in self.list()? {
-            if self.idle(&id)? < idle {
-                swept.kept += 1;
-            } else {
-                swept.record(id.as_ref(), self.remove(&id));
+            let outcome = match self.used_within(&id, idle, &[CLAIMED, STATE]) {
+                Ok(true) => Ok(None),
+                // Making the lock file has changed the directory of states.
+                Ok(false) => self.retire(&id, || self.used_within(&id, idle, &[CLAIMED]).map(|used| !used)),
+                Err(error) => Err(error),
+            };
+            match outcome.transpose() {
+                Some(removed) => swept.record(id.as_ref(), removed),
+                None => swept.kept += 1,
             }
         }
         Ok(swept)
     }
 
-    /// How long nothing has changed in the directories that both sides use.
-    fn idle(&self, id: &SessionId) -> Result<Duration> {
-        let parts = Part::ALL.map(|part| format!("{id}/{GUEST}/{}", part.name()));
-        let others = [GUEST.to_owned(), format!("{HOST}/{CLAIMED}"), format!("{HOST}/{STATE}")]
-            .map(|part| format!("{id}/{part}"));
-        let mut youngest = age(&self.root.metadata(id)?);
-        for path in parts.into_iter().chain(others) {
+    /// Whether anything that both sides use has changed since `idle` ago, or any of these directories of the host's.
+    fn used_within(&self, id: &SessionId, idle: Duration, host: &[&str]) -> Result<bool> {
+        let young = |entry: &Metadata| age(entry) < idle;
+        if young(&self.root.metadata(id)?) {
+            return Ok(true);
+        }
+        let guest = Path::new(id.as_str()).join(GUEST);
+        let parts = Part::ALL.iter().map(|part| guest.join(part));
+        let others = host.iter().map(|part| [id.as_str(), HOST, *part].iter().collect());
+        for path in parts.chain(others).chain([guest.clone()]) {
             // What the guest has replaced says nothing.
-            if let Ok(entry) = self.root.metadata(path) {
-                youngest = youngest.min(age(&entry));
+            if self.root.metadata(path).is_ok_and(|entry| young(&entry)) {
+                return Ok(true);
             }
         }
-        Ok(youngest)
+        let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
+        match self.root.walk(guest, limits) {
+            Ok(walk) => Ok(walk.filter_map(Result::ok).any(|entry| young(entry.metadata()))),
+            // A guest that has closed its directory would otherwise keep it for ever.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }

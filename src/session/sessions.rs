@@ -1,9 +1,9 @@
 //! All sessions of a service, in one directory of the host.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use super::layout::{GUEST, HOST, STATE, ensure_guest, ensure_host};
+use super::layout::{GUEST, HOST, HOST_PARTS, Part, ensure_guest, ensure_host};
 use super::{Session, SessionsConfig};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
@@ -94,8 +94,9 @@ impl Sessions {
     /// A new session appears whole or not at all. Parts that an existing one lacks are made.
     ///
     /// # Errors
-    /// [`NoSpace`](ErrorKind::NoSpace), [`Denied`](ErrorKind::Denied) (say, for an owner that the host may not give
-    /// files to) and the kinds of every resolution.
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `id` is a [group](Self::group), or a directory that holds no part of a
+    /// session and might be one; [`NoSpace`](ErrorKind::NoSpace), [`Denied`](ErrorKind::Denied) (say, for an owner that the
+    /// host may not give files to) and the kinds of every resolution.
     ///
     /// # Races
     /// Of two concurrent callers exactly one is told [`Ensured::Created`].
@@ -156,7 +157,11 @@ impl Sessions {
     }
 
     fn complete(&self, id: &SessionId) -> Result<Session> {
-        self.fill(&self.root.descend(id)?)?;
+        let dir = self.root.descend(id)?;
+        if !self.is_session(id.as_ref())? {
+            return Err(Error::new("create session", id, ErrorKind::AlreadyExists).with_detail("is a group"));
+        }
+        self.fill(&dir)?;
         self.open(id)
     }
 
@@ -175,7 +180,7 @@ impl Sessions {
         ))
     }
 
-    /// Whether the session `id` exists.
+    /// Whether the session `id` exists, whole or in part.
     ///
     /// # Errors
     /// The kinds of every resolution but [`NotFound`](ErrorKind::NotFound).
@@ -229,13 +234,18 @@ impl Sessions {
         Ok(())
     }
 
-    /// A session has a state directory on its host side; a group never has one there.
-    fn is_session(&self, name: &Path) -> Result<bool> {
-        let state: PathBuf = [name, Path::new(HOST), Path::new(STATE)].iter().collect();
-        match self.root.metadata(state) {
-            Ok(entry) => Ok(entry.is_dir()),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(false),
-            Err(error) => Err(error.about(name)),
+    /// A session has at least one of its parts. A group has none where they would be, since it holds sessions: even one
+    /// with the id `host` holds only `guest` and `host`.
+    pub(super) fn is_session(&self, name: &Path) -> Result<bool> {
+        let host = HOST_PARTS.iter().rev().map(|part| Path::new(HOST).join(part));
+        let guest = Part::ALL.iter().map(|part| Path::new(GUEST).join(part));
+        for part in host.chain(guest) {
+            match self.root.metadata(name.join(part)) {
+                Ok(_) => return Ok(true),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => {}
+                Err(error) => return Err(error.about(name)),
+            }
         }
+        Ok(false)
     }
 }

@@ -61,8 +61,8 @@ impl Quota {
     /// Judges what was counted.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) or [`TooMany`](ErrorKind::TooMany); the latter also if the count was cut off,
-    /// since what was not seen may be anything.
+    /// [`TooLarge`](ErrorKind::TooLarge) or [`TooMany`](ErrorKind::TooMany); the latter also if the count was cut off or
+    /// something was unreadable, since what was not seen may be anything: a guest hides what it likes behind mode 000.
     pub fn check(&self, usage: &Usage) -> Result<()> {
         let refuse = |kind, why| Err(Error::new("check quota", ".", kind).with_detail(why));
         if usage.allocated > self.bytes {
@@ -73,6 +73,9 @@ impl Quota {
         }
         if usage.truncated {
             return refuse(ErrorKind::TooMany, "more than could be counted");
+        }
+        if usage.unreadable > 0 {
+            return refuse(ErrorKind::TooMany, "some of it could not be looked at");
         }
         Ok(())
     }

@@ -1,10 +1,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use beneath::ErrorKind;
 use beneath::session::{DbFault, Sibling, WalSafety};
 
-use crate::support::{fifo, with_each_resolver};
+use crate::support::{fifo, names, with_each_resolver};
 
 const DATABASE: &[u8] = b"SQLite format 3\0 and pages";
 const HOT: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7 pages to roll back";
@@ -64,5 +65,27 @@ fn copies_the_database_without_its_journal() {
         assert_eq!(stage.session.host().read_contained(&copy, 1024).unwrap(), DATABASE);
         let error = stage.session.copy_db("workspace/a.db", 10).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
+    });
+}
+
+#[test]
+fn copies_and_quarantined_siblings_are_swept_by_age() {
+    with_each_resolver(|stage| {
+        fs::write(stage.guest("out.db"), "SQLite format 3\0").unwrap();
+        stage.session.copy_db("out.db", 1000).unwrap();
+        fs::write(stage.guest("out.db-journal"), "x").unwrap();
+        stage.session.quarantine_sibling("out.db", Sibling::Journal).unwrap();
+        // A guest may have made the sibling a directory, or a link to what the host holds dear.
+        fs::create_dir_all(stage.guest("out.db-wal/inner")).unwrap();
+        stage.session.quarantine_sibling("out.db", Sibling::Wal).unwrap();
+        symlink(stage.home.path(), stage.guest("out.db-shm")).unwrap();
+        stage.session.quarantine_sibling("out.db", Sibling::Shm).unwrap();
+
+        assert_eq!(stage.session.sweep_host(Duration::from_secs(3600)).unwrap().kept, 4);
+        let swept = stage.session.sweep_host(Duration::ZERO).unwrap();
+        assert_eq!((swept.removed, swept.left_total), (4, 0), "{swept:?}");
+        assert_eq!(names(&stage.host("staging")), [""; 0]);
+        assert_eq!(names(&stage.host("state/quarantine")), [""; 0]);
+        assert!(stage.guest("out.db").exists());
     });
 }

@@ -50,9 +50,12 @@ fn every_refusal_is_an_event_with_hostile_text_escaped() {
         assert!(!delivery.is_complete());
         stage.replace_by_link("inbox", stage.home.path());
         stage.session.repair().unwrap();
+        std::fs::write(stage.host("claimed/stray"), "").unwrap();
+        std::fs::create_dir(stage.host("claimed/.no id")).unwrap();
+        assert_eq!(stage.session.outbox().pending().unwrap().len(), 1, "only the message");
     });
     let lines = lines.lock().unwrap();
-    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert_eq!(lines.len(), 5, "{lines:#?}");
     assert!(
         lines[0].contains("operation=\"collect\"") && lines[0].contains("kind=InvalidName"),
         "{}",
@@ -61,4 +64,12 @@ fn every_refusal_is_an_event_with_hostile_text_escaped() {
     assert!(lines.iter().all(|line| line.starts_with("beneath") && !line.contains(['\n', '\u{202e}'])));
     assert!(lines[1].contains("kind=InvalidData"));
     assert!(lines[2].contains("found=Symlink"));
+    for kind in ["kind=NotDirectory", "kind=InvalidName"] {
+        assert!(
+            lines.iter().any(|line| line.contains("operation=\"pending\"") && line.contains(kind)),
+            "{kind}"
+        );
+    }
+    assert!(!stage.host("claimed/stray").exists());
+    assert!(stage.host("claimed/.no id").exists());
 }

@@ -62,7 +62,7 @@ fn returns_what_is_not_a_message_with_attachments_as_it_is() {
             r#"{"attachments":[{"data":"aGk="}],}"#,
             r#"{"other":[{"data":"aGk="}]}"#,
             r#"[{"attachments":[{"data":"aGk="}]}]"#,
-            "\u{feff}{\"attachments\":[{\"data\":\"aGk=\"}]}",
+            "\u{feff}\u{feff}{\"attachments\":[{\"data\":\"aGk=\"}]}",
         ] {
             let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), text);
             assert_eq!(rewritten, text);
@@ -182,5 +182,44 @@ fn a_hostile_reason_stays_inside_its_string() {
         assert_eq!(value.as_object().unwrap().len(), 1);
         let reason = value["attachments"][0]["refused"]["reason"].as_str().unwrap();
         assert!(!reason.contains(['\n', '\u{202e}']), "{reason:?}");
+    });
+}
+
+#[test]
+fn an_attachment_without_data_stays_whatever_its_encoding() {
+    with_each_resolver(|stage| {
+        for object in [
+            r#"{"encoding":"hex","name":"x"}"#,
+            r#"{"encoding":7}"#,
+            r#"{"localPath":"/etc/passwd","refused":1,"encoding":"utf8"}"#,
+        ] {
+            let json = format!(r#"{{"attachments":[{object}]}}"#);
+            let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), &json);
+            assert_eq!(rewritten, json);
+            assert_eq!(delivery.outcomes().len(), 0, "{object}");
+        }
+    });
+}
+
+#[test]
+fn an_encoding_that_is_no_text_is_an_unknown_one() {
+    with_each_resolver(|stage| {
+        for encoding in ["7", "null", "[\"base64\"]", "{}"] {
+            let json = format!(r#"{{"attachments":[{{"data":"aGk=","encoding":{encoding}}}]}}"#);
+            let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), &json);
+            assert_eq!(kinds(delivery.refusals()), [ErrorKind::InvalidData], "{encoding}");
+            assert!(!rewritten.contains("aGk="), "{rewritten}");
+        }
+    });
+}
+
+#[test]
+fn data_does_not_survive_behind_a_byte_order_mark() {
+    with_each_resolver(|stage| {
+        let json = "\u{feff} {\"attachments\":[{\"name\":\"a.txt\",\"data\":\"aGk=\"}]}";
+        let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), json);
+        let expected = "\u{feff} {\"attachments\":[{\"name\":\"a.txt\",\"localPath\":\"inbox/42/a.txt\"}]}";
+        assert_eq!(rewritten, expected);
+        assert!(delivery.is_complete());
     });
 }

@@ -3,8 +3,10 @@ use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
 
-use beneath::session::{Claim, Collected, Place};
-use beneath::{Access, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority};
+use beneath::session::{Claim, Collected, Place, SessionsConfig};
+use beneath::{
+    Access, Budget, Durability, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority,
+};
 
 use crate::support::{Stage, fifo, names, small, with_each_resolver};
 
@@ -298,4 +300,130 @@ fn unprivileged_child() {
     assert!(dir.path().join("guest/outbox/42/a").exists());
     // The directory is root's: leave its removal to the parent's temporary directory sweep.
     std::mem::forget(dir);
+}
+
+/// As user 65534, who may move the message but not read, and so not sync, the directory it comes from.
+#[test]
+fn a_message_that_moved_before_the_sync_failed_is_claimed() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, to have a guest of another user");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, mode) in
+        [("guest", 0o777), ("guest/outbox", 0o733), ("guest/outbox/42", 0o777), ("host", 0o777)]
+    {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::write(dir.path().join("guest/outbox/42/a"), "one").unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(exe)
+        .args(["--exact", "outbox::unsyncable_child", "--nocapture"])
+        .env("BENEATH_TEST_UNSYNCABLE", dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn unsyncable_child() {
+    let Some(dir) = std::env::var_os("BENEATH_TEST_UNSYNCABLE").map(std::path::PathBuf::from) else {
+        return;
+    };
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(65534)).unwrap();
+    rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+    let open = |name| Root::open_ambient(dir.join(name), ambient_authority()).unwrap();
+    let host = open("host").with_policy(Policy::default().with_durability(Durability::Full));
+    let session = Session::from_roots(open("guest"), host).unwrap();
+    let claim = session.outbox().claim(&id()).unwrap().unwrap();
+    assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"one".as_slice())]);
+}
+
+/// A session that reads in place and is allowed to remove nothing, so that what it clears stays.
+fn clears_nothing() -> Option<(tempfile::TempDir, tempfile::TempDir, Session)> {
+    let (guest, host, session) = across_mounts()?;
+    fs::create_dir(guest.path().join("outbox/probe")).unwrap();
+    let place = session.outbox().claim(&MessageId::new("probe")).unwrap().unwrap().place();
+    if place == Place::Moved {
+        return None;
+    }
+    let config = SessionsConfig::default().with_budget(Budget::default().with_entries(0));
+    Some((guest, host, session.with_config(config)))
+}
+
+#[test]
+fn a_new_message_with_the_inode_of_a_cleared_one_is_given() {
+    use std::os::unix::fs::MetadataExt;
+
+    let Some((guest, _host, session)) = clears_nothing() else {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    };
+    let message = guest.path().join("outbox/42");
+    let send = || {
+        fs::create_dir(&message).unwrap();
+        fs::write(message.join("a"), "one").unwrap();
+        fs::symlink_metadata(&message).unwrap().ino()
+    };
+    for _ in 0..50 {
+        let first = send();
+        let claim = session.outbox().claim(&id()).unwrap().unwrap();
+        assert!(!claim.clear().removed.complete);
+        assert!(session.outbox().claim(&id()).unwrap().is_none(), "it was cleared");
+        fs::remove_dir_all(&message).unwrap();
+        let reused = send() == first;
+        let claim = session.outbox().claim(&id()).unwrap().unwrap();
+        assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"one".as_slice())]);
+        fs::remove_dir_all(&message).unwrap();
+        if reused {
+            return;
+        }
+    }
+    println!("skipped: this file system does not reuse inode numbers at once");
+}
+
+#[test]
+fn clearing_in_place_spares_a_message_put_in_its_place() {
+    let Some((guest, _host, session)) = across_mounts() else {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    };
+    let message = guest.path().join("outbox/42");
+    fs::create_dir(&message).unwrap();
+    let claim = session.outbox().claim(&id()).unwrap().unwrap();
+    if claim.place() == Place::Moved {
+        println!("skipped: /dev/shm is on the same mount as the temporary directory");
+        return;
+    }
+    fs::rename(&message, guest.path().join("outbox/old")).unwrap();
+    fs::create_dir(&message).unwrap();
+    fs::write(message.join("a"), "new").unwrap();
+    claim.clear();
+    let claim = session.outbox().claim(&id()).unwrap().unwrap();
+    assert_eq!(found(&claim.read(["a"]).unwrap()), [("a", b"new".as_slice())]);
+}
+
+#[test]
+fn sweeps_the_marks_of_messages_that_are_gone() {
+    let Some((guest, host, session)) = clears_nothing() else {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    };
+    for name in ["gone", "other", "stays"] {
+        fs::create_dir(guest.path().join("outbox").join(name)).unwrap();
+        fs::write(guest.path().join("outbox").join(name).join("a"), "x").unwrap();
+        session.outbox().claim(&MessageId::new(name)).unwrap().unwrap().clear();
+    }
+    let marks = host.path().join("state/cleared");
+    assert_eq!(names(&marks), ["gone", "other", "stays"]);
+    fs::remove_dir_all(guest.path().join("outbox/gone")).unwrap();
+    fs::rename(guest.path().join("outbox/other"), guest.path().join("outbox/moved")).unwrap();
+    fs::create_dir(guest.path().join("outbox/other")).unwrap();
+    assert_eq!(session.outbox().sweep(Duration::from_secs(3600)).unwrap().left_total, 0);
+    assert_eq!(names(&marks), ["stays"]);
+    assert!(session.outbox().claim(&MessageId::new("stays")).unwrap().is_none());
+    assert!(guest.path().join("outbox/other").exists());
 }

@@ -1,7 +1,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use beneath::session::{Part, PartState, Quota, SessionsConfig};
+use beneath::session::{Part, PartState, Quota, SessionsConfig, Usage};
 use beneath::{Budget, Ensured, ErrorKind, FileType, Limits, Root, SessionId, ambient_authority, safe_name};
 
 use crate::support::{Stage, fifo, mode, names, with_each_resolver};
@@ -243,5 +243,124 @@ fn heartbeat_trusts_neither_links_nor_the_future() {
         fs::remove_file(&path).unwrap();
         fifo(&path);
         assert_eq!(age().unwrap_err().kind(), ErrorKind::NotRegular);
+    });
+}
+
+#[test]
+fn neither_removes_a_group_nor_makes_it_a_session() {
+    with_each_resolver(|stage| {
+        let (red, empty) = (safe_name("red").unwrap(), safe_name("empty").unwrap());
+        let team = stage.sessions.group(&red).unwrap();
+        // The names that a session's own parts have.
+        team.create(&SessionId::new("guest")).unwrap();
+        team.create(&SessionId::new("host")).unwrap();
+        stage.sessions.group(&empty).unwrap();
+        for name in ["red", "empty"] {
+            let id = SessionId::new(name);
+            assert_eq!(stage.sessions.remove(&id).unwrap_err().kind(), ErrorKind::NotFound, "{name}");
+            let error = stage.sessions.create(&id).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
+            assert!(error.to_string().ends_with("is a group"), "{error}");
+        }
+        assert_eq!(names(&stage.sessions_path().join("red")), ["guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("red/host")), ["guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("empty")), [""; 0]);
+        assert_eq!(stage.sessions.groups().unwrap(), [empty, red]);
+    });
+}
+
+#[test]
+fn a_session_that_lost_its_host_side_is_still_one() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("s");
+        fs::remove_dir_all(stage.host("")).unwrap();
+        assert_eq!(stage.sessions.list().unwrap(), std::slice::from_ref(&id));
+        assert!(stage.sessions.groups().unwrap().is_empty());
+        assert!(stage.sessions.remove(&id).unwrap().complete);
+        assert_eq!(names(&stage.sessions_path()), [""; 0]);
+    });
+}
+
+#[test]
+fn a_quota_refuses_what_could_not_be_looked_at() {
+    let mut usage = Usage::default();
+    usage.unreadable = 1;
+    let error = Quota::unlimited().check(&usage).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooMany);
+}
+
+/// In a process of its own, since the limit holds for all its threads.
+#[test]
+fn want_of_descriptors_does_not_break_a_lock() {
+    let exe = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(exe)
+        .args(["--exact", "sessions::few_descriptors_child", "--nocapture"])
+        .env("BENEATH_TEST_FEW_DESCRIPTORS", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn few_descriptors_child() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use std::os::fd::AsRawFd;
+
+    if std::env::var_os("BENEATH_TEST_FEW_DESCRIPTORS").is_none() {
+        return;
+    }
+    let id = SessionId::new("s");
+    for resolver in crate::support::RESOLVERS {
+        let stage = Stage::new(resolver);
+        let _lock = stage.session.try_lock().unwrap();
+        let before = getrlimit(Resource::Nofile);
+        for free in 0..12 {
+            let next = fs::File::open(stage.host("state/lock")).unwrap().as_raw_fd();
+            let current = Some(u64::try_from(next).unwrap() + free);
+            setrlimit(Resource::Nofile, Rlimit { current, maximum: before.maximum }).unwrap();
+            let removed = stage.sessions.remove(&id);
+            setrlimit(Resource::Nofile, before).unwrap();
+            assert!(removed.is_err(), "removed although it is locked, with {free} descriptors: {removed:?}");
+            assert!(stage.sessions.exists(&id).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_session_that_vanishes_does_not_end_a_sweep() {
+    let stage = Stage::new(beneath::ResolverChoice::Auto);
+    let ids: Vec<SessionId> = (0..40).map(|number| SessionId::new(format!("v{number:02}"))).collect();
+    for _ in 0..10 {
+        for id in &ids {
+            stage.sessions.create(id).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let remover = scope.spawn(|| {
+                for id in ids.iter().rev() {
+                    // The sweep helps, so neither may see all of it go.
+                    let _ = stage.sessions.remove(id).unwrap();
+                }
+            });
+            while !remover.is_finished() {
+                let swept = stage.sessions.sweep(Duration::from_secs(3600));
+                assert!(swept.is_ok(), "{swept:?}");
+            }
+        });
+    }
+    assert_eq!(stage.sessions.list().unwrap(), [SessionId::new("s")]);
+}
+
+#[test]
+fn work_deep_in_the_workspace_keeps_a_session() {
+    with_each_resolver(|stage| {
+        let deep = stage.guest("workspace/a/b/c");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("log"), "x").unwrap();
+        std::thread::sleep(Duration::from_millis(1100));
+        // Only the file changes, none of the directories above it.
+        fs::write(deep.join("log"), "y").unwrap();
+        assert_eq!(stage.sessions.sweep(Duration::from_secs(1)).unwrap().kept, 1);
+        assert!(deep.join("log").exists());
+        assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
     });
 }
