@@ -37,8 +37,22 @@ impl tracing::Subscriber for Recorder {
     fn exit(&self, _: &span::Id) {}
 }
 
+/// In a process of its own: what other threads have made of the same events is remembered for the whole process.
 #[test]
 fn every_refusal_is_an_event_with_hostile_text_escaped() {
+    const CHILD: &str = "BENEATH_EVENTS_CHILD";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "events::every_refusal_is_an_event_with_hostile_text_escaped", "--nocapture"]);
+        let output = child.env(CHILD, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
     let stage = Stage::new(ResolverChoice::Auto);
     let lines = Arc::new(Mutex::new(Vec::new()));
     tracing::subscriber::with_default(Recorder(Arc::clone(&lines)), || {
