@@ -85,8 +85,11 @@ pub enum Mirrored {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct MirrorReport {
-    /// One outcome per file that was looked at; files known to be unchanged are not.
+    /// One outcome per file that was looked at; files known to be unchanged are not. Of what the walk of the workspace
+    /// refused, the first 1,000.
     pub outcomes: Vec<Mirrored>,
+    /// How much was refused in all.
+    pub refused: u64,
 }
 
 impl MirrorReport {
@@ -134,9 +137,9 @@ impl Artifacts {
     /// As [`mirror_diff`](Self::mirror_diff).
     pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
         let guard = lock(&self.places.state).await?;
-        let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
+        let (places, reserved, limits) = (Arc::clone(&self.places), self.reserved.clone(), self.limits);
         let (snapshot, base, intents) = blocking("mirror", move || {
-            let snapshot = Snapshot::take(&places.workspace, &reserved, Hashing::Never)?;
+            let snapshot = Snapshot::take_within(&places.workspace, &reserved, Hashing::Never, &limits)?;
             Ok((snapshot, Base::read(&places.state)?, Intents::open(&places.state)?))
         })
         .await?;
@@ -157,7 +160,7 @@ impl Artifacts {
                     .collect()
             }
         };
-        let mut report = MirrorReport::default();
+        let mut report = MirrorReport { refused: snapshot.refused_total(), ..MirrorReport::default() };
         for (path, error) in snapshot.into_refused() {
             self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error: &error });
             report.outcomes.push(Mirrored::Refused { path, error });
@@ -247,6 +250,7 @@ impl Artifacts {
                 Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
                 Err(error) => {
                     self.progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    report.refused += 1;
                     Mirrored::Refused { path: path.as_utf8_path().into(), error }
                 }
             });

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Diff, Hashing, Mirrored, OnLocal, Overwrites, Restored, Snapshot,
+    Artifacts, Deletions, Diff, Hashing, Mirrored, ObjectLimits, OnLocal, Overwrites, Restored, Snapshot,
 };
 use beneath::{ErrorKind, Root, SafePath, ambient_authority};
 
@@ -336,4 +336,79 @@ async fn signed_url_reads_the_object_and_nothing_else() {
     let error =
         home.artifacts(&unsigned).signed_url(&path, std::time::Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn hashing_stops_at_the_bytes_that_the_limits_allow() {
+    let home = settled(&[("a", "12345"), ("b", "12345"), ("c", "1")]);
+    let limits = ObjectLimits::default().with_bytes(8);
+    let snapshot = Snapshot::take_within(&root(&home), &[], Hashing::Always, &limits).unwrap();
+    let seen: Vec<_> = snapshot.paths().map(SafePath::as_str).collect();
+    assert_eq!(seen, ["a", "c"]);
+    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn refusals_beyond_a_thousand_are_counted_and_not_taken_for_deleted() {
+    let home = settled(&[("zz", "1"), ("gone", "2")]);
+    let root = root(&home);
+    let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    fs::remove_file(home.workspace("zz")).unwrap();
+    fs::remove_file(home.workspace("gone")).unwrap();
+    for n in 0..1500 {
+        symlink("nowhere", home.workspace(&format!("link-{n}"))).unwrap();
+    }
+    symlink("nowhere", home.workspace("zz")).unwrap();
+    let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    assert_eq!((after.refused().len(), after.refused_total()), (1000, 1501));
+    assert_eq!(paths(&before.diff(&after).deleted), ["gone"]);
+}
+
+#[test]
+fn directory_too_long_for_any_path_is_refused_once() {
+    let home = Home::new();
+    let root = root(&home);
+    let name = "n".repeat(250);
+    let mut deep = root.try_clone().unwrap();
+    for _ in 0..18 {
+        deep.ensure_dir(&name).unwrap();
+        deep = deep.descend(&name).unwrap();
+    }
+    for n in 0..20 {
+        deep.write_exclusive(format!("file-{n}"), "x").unwrap();
+    }
+    let snapshot = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    assert_eq!((snapshot.len(), snapshot.refused_total()), (0, 1), "{:?}", snapshot.refused());
+    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::InvalidPath);
+}
+
+#[test]
+fn snapshot_looks_at_no_more_entries_than_the_limits_allow() {
+    let home = Home::new();
+    for n in 0..40 {
+        fs::write(home.workspace(&format!("{n}")), "x").unwrap();
+    }
+    let limits = ObjectLimits::default().with_objects(10);
+    let snapshot = Snapshot::take_within(&root(&home), &[], Hashing::Never, &limits).unwrap();
+    assert_eq!((snapshot.len(), snapshot.refused_total()), (20, 1));
+    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::TooMany);
+}
+
+#[test]
+fn diff_of_many_deletions_and_many_refusals_is_not_quadratic() {
+    let home = Home::new();
+    let root = root(&home);
+    for n in 0..10_000 {
+        fs::write(home.workspace(&format!("f{n}")), "").unwrap();
+    }
+    let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    for n in 0..10_000 {
+        fs::remove_file(home.workspace(&format!("f{n}"))).unwrap();
+        symlink("nowhere", home.workspace(&format!("l{n}"))).unwrap();
+    }
+    let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    let start = std::time::Instant::now();
+    assert_eq!(before.diff(&after).deleted.len(), 10_000);
+    // A comparison of each with each takes a hundred million steps.
+    assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
 }
