@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{Bundle, Bundles, Installed, Manifest, Places, Prefix, Source};
+use beneath::artifacts::{Bundle, Bundles, Installed, Manifest, ObjectLimits, Places, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
 use object_store::ObjectStoreExt as _;
 
@@ -109,6 +109,48 @@ async fn what_a_guest_has_changed_is_installed_again() {
     fs::remove_dir_all(home.workspace("pdf tools")).unwrap();
     symlink(home.path("outside"), home.workspace("pdf tools")).unwrap();
     assert!(bundles.remove(&name()).await.unwrap());
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn sparse_file_in_place_of_a_bundles_is_replaced_unread() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("SKILL.md", b"one")]).await;
+    let limits = ObjectLimits::default().with_file_bytes(1 << 20);
+    let bundles = bundles(&home, &source).with_limits(limits);
+    let one = version(&bundles, "1").await;
+    bundles.install(&one).await.unwrap();
+    let sparse = fs::File::options().write(true).open(home.workspace("pdf tools/SKILL.md")).unwrap();
+    // Reading it takes hours.
+    sparse.set_len(1 << 42).unwrap();
+    let done = bundles.install_if_changed(&one).await.unwrap();
+    assert!(matches!(done, Installed::Replaced { .. }), "{done:?}");
+    assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn bundle_with_more_bytes_than_the_limit_in_all_is_not_taken_for_unchanged() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("a", b"one"), ("b", b"two")]).await;
+    let one = version(&bundles(&home, &source), "1").await;
+    bundles(&home, &source).install(&one).await.unwrap();
+    let limited = bundles(&home, &source).with_limits(ObjectLimits::default().with_bytes(5));
+    assert_eq!(limited.install_if_changed(&one).await.unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(home.tree().len(), 2);
+}
+
+#[tokio::test]
+async fn bundle_that_a_guest_has_made_too_deep_to_walk_is_installed_again() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("SKILL.md", b"one")]).await;
+    let bundles = bundles(&home, &source);
+    let one = version(&bundles, "1").await;
+    bundles.install(&one).await.unwrap();
+    fs::create_dir_all(home.workspace("pdf tools").join("d/".repeat(70))).unwrap();
+    let done = bundles.install_if_changed(&one).await.unwrap();
+    assert!(matches!(done, Installed::Replaced { .. }), "{done:?}");
+    assert!(!home.workspace("pdf tools/d").exists());
     home.assert_clean();
 }
 
