@@ -3,8 +3,9 @@
 use std::os::unix::fs::symlink;
 
 use beneath::ErrorKind;
-use beneath::artifacts::{Ended, ObjectLimits, OnLocal, Restored};
+use beneath::artifacts::{Artifacts, Ended, ObjectLimits, OnLocal, Places, Restored};
 
+use crate::namespace::{Mounted, with_private_mounts};
 use crate::support::{self, Home};
 
 const FILES: [(&str, &[u8]); 5] = [
@@ -133,6 +134,17 @@ async fn limits_refuse_one_object_or_the_whole() {
 }
 
 #[tokio::test]
+async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::create_dir_all(home.path("staging/restore/tree").join("d/".repeat(70))).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
+    assert_eq!(home.tree(), expected());
+    home.assert_clean();
+}
+
+#[tokio::test]
 async fn dropped_restore_is_completed_by_the_next_call() {
     let source = support::memory();
     for n in 0..300 {
@@ -235,4 +247,46 @@ async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
     let wanted = (0..1200).map(|n| (format!("good-{n:04}"), format!("good {n}").into_bytes())).collect();
     assert_eq!(home.tree(), wanted);
     home.assert_clean();
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn staging_on_another_mount_of_the_same_device_is_told_up_front() {
+    with_private_mounts(|| {
+        let home = Home::new();
+        rustix::mount::mount_bind(home.path("staging"), home.path("staging")).unwrap();
+        let _mounted = Mounted([home.path("staging")]);
+        let open = |name| beneath::Root::open_ambient(home.path(name), beneath::ambient_authority()).unwrap();
+        let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
+        let error = Artifacts::new(support::memory(), support::prefix(), places).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CrossDevice);
+        assert!(home.tree().is_empty());
+    });
+}
+
+#[test]
+fn mount_in_the_way_fails_and_the_restore_is_not_complete() {
+    with_private_mounts(|| {
+        let (home, source) = (Home::new(), support::memory());
+        std::fs::create_dir(home.workspace("dir")).unwrap();
+        let mounted = {
+            rustix::mount::mount_bind(home.workspace("dir"), home.workspace("dir")).unwrap();
+            Mounted([home.workspace("dir")])
+        };
+        // As if an earlier call had been interrupted: the workspace need not be empty.
+        std::fs::write(home.path("state/restore.journal"), "beneath-restore 1 fetching\n").unwrap();
+        block_on(support::seed(&source, &FILES));
+        let report = block_on(home.artifacts(&source).restore(OnLocal::ColdStart)).unwrap();
+        let kinds: Vec<_> = report.failed().map(|(_, error)| error.kind()).collect();
+        assert_eq!((report.ended, report.placed()), (Ended::Incomplete, 3), "{report:?}");
+        assert_eq!(kinds, [ErrorKind::CrossDevice; 2]);
+        drop(mounted);
+        let report = block_on(home.artifacts(&source).restore(OnLocal::ColdStart)).unwrap();
+        assert_eq!((report.ended, report.resumed), (Ended::Complete, true), "{report:?}");
+        assert_eq!(home.tree(), expected());
+        home.assert_clean();
+    });
 }
