@@ -168,12 +168,12 @@ impl Artifacts {
             blocking("read", move || journal::read(&places.state)).await?
         };
         match phase {
-            Phase::Publishing(prefix, policy, records) => {
+            Phase::Publishing(prefix, policy, records, kept) => {
                 if prefix != self.prefix.as_str() {
                     return Err(Error::new("restore", &prefix, ErrorKind::Busy)
                         .with_detail("a restore of another prefix was interrupted here"));
                 }
-                let run = Finish { refused: Vec::new(), kept: Vec::new(), records, policy, resumed: true };
+                let run = Finish { refused: Vec::new(), kept, records, policy, resumed: true };
                 return self.finish(run, lock).await;
             }
             Phase::Complete => {
@@ -260,9 +260,9 @@ impl Artifacts {
         records.sort_by(|a, b| a.path.cmp(&b.path));
 
         let (places, prefix) = (Arc::clone(&self.places), self.prefix.clone());
-        let records = blocking("write", move || {
-            journal::write_publishing(&places.state, prefix.as_str(), policy, &records)?;
-            Ok(records)
+        let (records, kept) = blocking("write", move || {
+            journal::write_publishing(&places.state, prefix.as_str(), policy, &records, &kept)?;
+            Ok((records, kept))
         })
         .await?;
         self.finish(Finish { refused, kept, records, policy, resumed: false }, lock).await

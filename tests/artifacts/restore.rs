@@ -3,7 +3,9 @@
 use std::os::unix::fs::symlink;
 
 use beneath::ErrorKind;
-use beneath::artifacts::{Artifacts, Ended, ObjectLimits, OnLocal, Places, Restored};
+use beneath::artifacts::{
+    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Places, Restored, Step,
+};
 
 use crate::namespace::{Mounted, with_private_mounts};
 use crate::support::{self, Home};
@@ -289,4 +291,23 @@ fn mount_in_the_way_fails_and_the_restore_is_not_complete() {
         assert_eq!(home.tree(), expected());
         home.assert_clean();
     });
+}
+
+#[tokio::test]
+async fn resumed_restore_knows_what_was_kept() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::write(home.workspace("a.txt"), "mine").unwrap();
+    let dying = home.artifacts(&source).with_progress(|event| {
+        assert!(!matches!(event, Event::Entered(Step::Publishing)), "dies here, as it should");
+    });
+    dying.restore(OnLocal::LocalWins).await.unwrap_err();
+    let artifacts = home.artifacts(&source);
+    let report = artifacts.restore(OnLocal::LocalWins).await.unwrap();
+    assert_eq!((report.ended, report.resumed, report.placed()), (Ended::Complete, true, 4), "{report:?}");
+    let is_kept = |outcome: &Restored| matches!(outcome, Restored::Kept { path } if path.as_str() == "a.txt");
+    assert!(report.outcomes.iter().any(is_kept), "{report:?}");
+    let mirrored = artifacts.mirror(Deletions::Keep, Overwrites::Refuse).await.unwrap();
+    assert!(mirrored.is_complete() && mirrored.uploaded() == 1, "{mirrored:?}");
+    assert_eq!(support::objects(&source).await["a.txt"], b"mine");
 }
