@@ -412,3 +412,52 @@ fn diff_of_many_deletions_and_many_refusals_is_not_quadratic() {
     // A comparison of each with each takes a hundred million steps.
     assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
 }
+
+#[tokio::test]
+async fn puts_leave_no_growing_log_behind() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    let path = SafePath::new("out/report.txt").unwrap();
+    for n in 0..50 {
+        artifacts.put(&path, format!("{n}")).await.unwrap().uploaded.unwrap();
+    }
+    assert_eq!(fs::metadata(home.path("state/mirror.log")).unwrap().len(), 0);
+    let other = Home::new();
+    other.artifacts(&source).put(&path, "theirs").await.unwrap().uploaded.unwrap();
+    fs::write(home.workspace("out/report.txt"), "mine").unwrap();
+    let report = mirror(&artifacts).await;
+    assert_eq!(report.conflicts().count(), 1, "{report:?}");
+    assert_eq!(support::objects(&source).await["out/report.txt"], b"theirs");
+}
+
+#[tokio::test]
+async fn what_was_put_last_is_what_the_mirror_knows() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    let path = SafePath::new("a").unwrap();
+    for content in ["one", "two", "three"] {
+        artifacts.put(&path, content).await.unwrap().uploaded.unwrap();
+    }
+    // A host that dies while it notes a put leaves half a line.
+    let base = home.path("state/mirror.base");
+    let mut text = fs::read(&base).unwrap();
+    text.extend_from_slice(b"5\t-\t00");
+    fs::write(&base, text).unwrap();
+    fs::write(home.workspace("a"), "four").unwrap();
+    let report = mirror(&artifacts).await;
+    assert!(report.is_complete() && report.uploaded() == 1, "{report:?}");
+    assert_eq!(support::objects(&source).await["a"], b"four");
+}
+
+#[tokio::test]
+async fn put_waits_for_its_turn_and_stands_when_it_does_not_come() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    let held = fs::File::create(home.path("state/artifacts.lock")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let put = artifacts.put(&SafePath::new("a").unwrap(), "x").await.unwrap();
+    assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(fs::read(home.workspace("a")).unwrap(), b"x");
+    drop(held);
+    assert_eq!(mirror(&artifacts).await.uploaded(), 1);
+}
