@@ -238,7 +238,9 @@ impl Bundles {
         if bundle.manifest.files.len() as u64 > self.limits.objects {
             return Err(Error::new("install", &home, ErrorKind::TooMany));
         }
-        self.progress.tell(&Event::Planned { objects: bundle.manifest.files.len() as u64, bytes: 0 });
+        let objects = bundle.manifest.files.len() as u64;
+        let bytes = self.listed_bytes(bundle, &self.prefix.join(&home)).await;
+        self.progress.tell(&Event::Planned { objects, bytes });
         let fetcher = &fetcher;
         let files = stream::iter(&bundle.manifest.files).map(|(path, wanted)| async move {
             let leaf = Leaf {
@@ -271,6 +273,21 @@ impl Bundles {
             result?;
         }
         Ok(())
+    }
+
+    /// The bytes of a version as the store lists them; 0 if it does not. Only for the listener.
+    async fn listed_bytes(&self, bundle: &Bundle, home: &Prefix) -> u64 {
+        let limit = usize::try_from(self.limits.objects).unwrap_or(usize::MAX);
+        let mut listed = std::pin::pin!(self.source.list(home).take(limit));
+        let mut bytes = 0_u64;
+        while let Ok(Some(Ok(object))) = tokio::time::timeout(self.retry.silence(), listed.next()).await {
+            let path = object.key.strip_prefix(home.as_str().as_bytes());
+            let path = path.and_then(|path| SafePath::new(std::str::from_utf8(path).ok()?).ok());
+            if path.is_some_and(|path| bundle.manifest.files.contains_key(&path)) {
+                bytes = bytes.saturating_add(object.size);
+            }
+        }
+        bytes
     }
 
     /// Removes what is installed under `name`, whatever it is by now; tells whether anything was there.

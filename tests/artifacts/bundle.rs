@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{Bundle, Bundles, Installed, Manifest, ObjectLimits, Places, Prefix, Source};
+use beneath::artifacts::{Bundle, Bundles, Event, Installed, Manifest, ObjectLimits, Places, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
 use object_store::ObjectStoreExt as _;
 
@@ -188,5 +188,23 @@ fn manifest_refuses_what_it_does_not_understand() {
         "\n".into(),
     ] {
         assert!(Manifest::parse(&text).is_err(), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
+    for (store, source) in [("memory", support::memory()), ("directory", support::directory())] {
+        let home = Home::new();
+        publish(&source, "1", &[("SKILL.md", b"one"), ("a/b", b"12345")]).await;
+        put(&source, "skills/pdf tools/1/no part of it", b"x").await;
+        let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = std::sync::Arc::clone(&planned);
+        let bundles = bundles(&home, &source).with_progress(move |event| {
+            if let Event::Planned { objects, bytes } = event {
+                told.lock().unwrap().push((*objects, *bytes));
+            }
+        });
+        bundles.install(&version(&bundles, "1").await).await.unwrap();
+        assert_eq!(*planned.lock().unwrap(), [(2, 8)], "{store}");
     }
 }
