@@ -99,6 +99,11 @@ impl Base {
         self.known.get(self.known.binary_search_by(|record| record.path.cmp(path)).ok()?)
     }
 
+    /// All that was known when this was read.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.known.iter()
+    }
+
     pub(crate) fn paths(&self) -> impl Iterator<Item = &SafePath> {
         self.known.iter().map(|record| &record.path)
     }

@@ -81,7 +81,8 @@ impl Artifacts {
     /// A failed upload is told in the result; the file stands, and the next mirror brings it to the store. So it is with
     /// [`ErrorKind::Busy`] if another call on this session is at work for longer than ten seconds.
     ///
-    /// The object is overwritten, whoever has put it there.
+    /// The object is overwritten, whoever has put it there, and goes in one request of any size; large files are better
+    /// written to the workspace and mirrored.
     ///
     /// # Errors
     /// Those of [`Root::replace`](crate::Root::replace); [`ErrorKind::InvalidPath`] under a reserved name.

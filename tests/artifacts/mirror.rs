@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Diff, Hashing, Mirrored, ObjectLimits, OnLocal, Overwrites, Restored, Snapshot,
+    Artifacts, Deletions, Diff, Event, Hashing, Mirrored, ObjectLimits, OnLocal, Overwrites, Restored,
+    Snapshot,
 };
 use beneath::{ErrorKind, Root, SafePath, ambient_authority};
 
@@ -460,4 +461,50 @@ async fn put_waits_for_its_turn_and_stands_when_it_does_not_come() {
     assert_eq!(fs::read(home.workspace("a")).unwrap(), b"x");
     drop(held);
     assert_eq!(mirror(&artifacts).await.uploaded(), 1);
+}
+
+#[tokio::test]
+async fn mirror_refuses_what_could_not_be_restored() {
+    let (home, source) = (Home::new(), support::memory());
+    let limited = |limits| home.artifacts(&source).with_limits(limits).with_concurrency(1);
+    for name in ["a", "b", "c"] {
+        fs::write(home.workspace(name), "12345").unwrap();
+    }
+    let kinds = |report: &beneath::artifacts::MirrorReport| -> Vec<_> {
+        let refused = report.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Refused { error, .. } => Some(error.kind()),
+            _ => None,
+        });
+        refused.collect()
+    };
+    let report = mirror(&limited(ObjectLimits::default().with_objects(2))).await;
+    assert_eq!((report.uploaded(), kinds(&report)), (2, vec![ErrorKind::TooMany]), "{report:?}");
+    assert_eq!(report.refused, 1);
+    // What is there already counts, in the next call too.
+    let report = mirror(&limited(ObjectLimits::default().with_bytes(14))).await;
+    assert_eq!((report.uploaded(), kinds(&report)), (0, vec![ErrorKind::TooLarge]), "{report:?}");
+    let restored = Home::new();
+    let artifacts = restored.artifacts(&source).with_limits(ObjectLimits::default().with_objects(2));
+    assert_eq!(artifacts.restore(OnLocal::ColdStart).await.unwrap().placed(), 2);
+    let report = mirror(&limited(ObjectLimits::default().with_bytes(15))).await;
+    assert_eq!((report.uploaded(), report.refused), (1, 0), "{report:?}");
+}
+
+#[tokio::test]
+async fn planned_bytes_of_a_mirror_are_those_of_the_files() {
+    let (home, source) = (Home::new(), support::memory());
+    fs::write(home.workspace("a"), "12345").unwrap();
+    fs::write(home.workspace("b"), "678").unwrap();
+    let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = std::sync::Arc::clone(&planned);
+    let artifacts = home.artifacts(&source).with_progress(move |event| {
+        if let Event::Planned { objects, bytes } = event {
+            told.lock().unwrap().push((*objects, *bytes));
+        }
+    });
+    mirror(&artifacts).await;
+    let mut diff = Diff::default();
+    diff.modified.push(SafePath::new("b").unwrap());
+    artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Refuse).await.unwrap();
+    assert_eq!(*planned.lock().unwrap(), [(2, 8), (1, 3)]);
 }
