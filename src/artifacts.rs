@@ -67,6 +67,7 @@ mod limits;
 #[cfg(feature = "aws")]
 mod listing;
 mod live;
+mod local;
 mod mirror;
 mod plan;
 mod progress;

@@ -239,8 +239,13 @@ impl Artifacts {
         for (index, result) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
             let Some(object) = objects.get(index) else { continue };
             match result.kind() {
-                // It is gone or too large: waiting for it would keep all others away for ever.
-                ErrorKind::NotFound | ErrorKind::TooLarge => {
+                // It is gone, too large, or no file in the directory that it comes from: waiting for it would keep all
+                // others away for ever.
+                ErrorKind::NotFound
+                | ErrorKind::TooLarge
+                | ErrorKind::Symlink
+                | ErrorKind::NotRegular
+                | ErrorKind::HardLinked => {
                     let raw = format!("{}{}", self.prefix.as_str(), object.path.as_str()).into_bytes();
                     self.progress.tell(&Event::Refused { raw: &raw, error: &result });
                     refused.push(Refusal { raw, error: result });

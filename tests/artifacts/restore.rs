@@ -311,3 +311,25 @@ async fn resumed_restore_knows_what_was_kept() {
     assert!(mirrored.is_complete() && mirrored.uploaded() == 1, "{mirrored:?}");
     assert_eq!(support::objects(&source).await["a.txt"], b"mine");
 }
+
+#[tokio::test]
+async fn bad_names_in_a_local_directory_are_refused_one_by_one() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (home, (store, source)) = (Home::new(), support::local());
+    let top = store.join(support::prefix().as_str());
+    std::fs::create_dir_all(top.join("dir")).unwrap();
+    for name in ["a.txt", "evil#1", "dir/b"] {
+        std::fs::write(top.join(name), name).unwrap();
+    }
+    for raw in [&b"tab\there"[..], b"\xff\xfe", b"dir/new\nline"] {
+        std::fs::write(top.join(std::ffi::OsStr::from_bytes(raw)), "bad").unwrap();
+    }
+    symlink(home.path("outside/canary"), top.join("link")).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 3), "{report:?}");
+    assert_eq!(report.refused().count(), 4, "{report:?}");
+    let names = ["a.txt", "dir/b", "evil#1"];
+    let wanted = names.iter().map(|name| ((*name).to_owned(), name.as_bytes().to_vec())).collect();
+    assert_eq!(home.tree(), wanted);
+    home.assert_clean();
+}
