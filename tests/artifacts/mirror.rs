@@ -397,21 +397,22 @@ fn snapshot_looks_at_no_more_entries_than_the_limits_allow() {
 
 #[test]
 fn diff_of_many_deletions_and_many_refusals_is_not_quadratic() {
+    const COUNT: usize = 20_000;
     let home = Home::new();
     let root = root(&home);
-    for n in 0..10_000 {
+    for n in 0..COUNT {
         fs::write(home.workspace(&format!("f{n}")), "").unwrap();
     }
     let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
-    for n in 0..10_000 {
+    for n in 0..COUNT {
         fs::remove_file(home.workspace(&format!("f{n}"))).unwrap();
         symlink("nowhere", home.workspace(&format!("l{n}"))).unwrap();
     }
     let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
     let start = std::time::Instant::now();
-    assert_eq!(before.diff(&after).deleted.len(), 10_000);
-    // A comparison of each with each takes a hundred million steps.
-    assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(before.diff(&after).deleted.len(), COUNT);
+    // A comparison of each with each takes four hundred million steps.
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
 }
 
 #[tokio::test]

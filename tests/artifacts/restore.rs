@@ -139,7 +139,8 @@ async fn limits_refuse_one_object_or_the_whole() {
 async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &FILES).await;
-    std::fs::create_dir_all(home.path("staging/restore/tree").join("d/".repeat(70))).unwrap();
+    std::fs::create_dir(home.path("staging/restore")).unwrap();
+    std::fs::write(home.path("staging/restore/tree"), "no directory").unwrap();
     let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
     assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
     assert_eq!(home.tree(), expected());
