@@ -67,6 +67,7 @@ mod limits;
 #[cfg(feature = "aws")]
 mod listing;
 mod live;
+mod local;
 mod mirror;
 mod plan;
 mod progress;
@@ -115,7 +116,7 @@ impl Artifacts {
     /// Connects the objects under `prefix` with the directories of a session.
     ///
     /// # Errors
-    /// [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice) if staging and workspace are not on one file system.
+    /// [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice) if staging and workspace are not on one mount.
     pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
         Ok(Self {
             source,

@@ -13,6 +13,8 @@ use crate::root::Root;
 const BASE: &str = "mirror.base";
 const INTENTS: &str = "mirror.log";
 const HEADER: &str = "beneath-mirror 1";
+/// Bytes of single records after which the whole is written anew.
+const APPENDED: u64 = 1 << 20;
 
 /// What the store and the workspace had in common when this host last knew.
 #[derive(Debug, Default)]
@@ -31,13 +33,41 @@ impl Base {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(error),
         };
-        let mut lines = BufReader::new(file).lines().map_while(std::result::Result::ok);
-        if lines.next().as_deref() != Some(HEADER) {
-            return Ok(Self::default());
+        let mut lines = BufReader::new(file);
+        let mut line = String::new();
+        let mut known: Vec<Record> = Vec::new();
+        let mut first = true;
+        // A line without its end was being appended when the host died.
+        while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {
+            let text = line.trim_end_matches('\n');
+            if std::mem::take(&mut first) {
+                if text != HEADER {
+                    return Ok(Self::default());
+                }
+            } else {
+                known.extend(Record::parse(text));
+            }
+            line.clear();
         }
-        let mut known: Vec<Record> = lines.map_while(|line| Record::parse(&line)).collect();
+        // The sort is stable: of several with one path the newest comes first.
+        known.reverse();
         known.sort_by(|a, b| a.path.cmp(&b.path));
+        known.dedup_by(|next, kept| next.path == kept.path);
         Ok(Self { known, ..Self::default() })
+    }
+
+    /// Adds one record to what was written last, mostly without reading that.
+    pub(crate) fn append(state: &Root, record: &Record) -> Result<()> {
+        let failed = |error: std::io::Error| Error::new("write", BASE, ErrorKind::Io).with_source(error);
+        let mut file = open_append(state, BASE)?;
+        let before = file.metadata().map_err(failed)?.len();
+        let mut text = if before == 0 { format!("{HEADER}\n") } else { String::new() };
+        record.write_line(&mut text);
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        if before / APPENDED != (before + text.len() as u64) / APPENDED {
+            Self::read(state)?.write(state)?;
+        }
+        Ok(())
     }
 
     /// Writes what was read with all that has changed since.
@@ -67,6 +97,11 @@ impl Base {
     /// What was known of `path` when this was read.
     pub(crate) fn get(&self, path: &SafePath) -> Option<&Record> {
         self.known.get(self.known.binary_search_by(|record| record.path.cmp(path)).ok()?)
+    }
+
+    /// All that was known when this was read.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.known.iter()
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &SafePath> {
@@ -111,12 +146,8 @@ impl Intents {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let mut options = cap_std::fs::OpenOptions::new();
-        options.append(true).create(true);
-        let file = cap_std::fs::Dir::from(state.try_clone()?)
-            .open_with(INTENTS, &options)
-            .map_err(|error| Error::new("open", INTENTS, ErrorKind::Io).with_source(error))?;
-        Ok(Self { earlier, now: Mutex::new((file.into_std(), Vec::new())) })
+        let file = open_append(state, INTENTS)?;
+        Ok(Self { earlier, now: Mutex::new((file, Vec::new())) })
     }
 
     pub(crate) fn of(&self, path: &SafePath) -> &[Digest] {
@@ -153,6 +184,39 @@ impl Intents {
             self.earlier.iter().flat_map(|(path, digests)| digests.iter().map(|digest| line(path, digest)));
         state.replace(INTENTS, lines.collect::<String>())
     }
+}
+
+/// One intent, for a caller that has the lock and need not know of the others.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    file: std::fs::File,
+    before: u64,
+}
+
+impl Intent {
+    pub(crate) fn note(state: &Root, path: &SafePath, digest: &Digest) -> Result<Self> {
+        let failed = |error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error);
+        let mut file = open_append(state, INTENTS)?;
+        let before = file.metadata().map_err(failed)?.len();
+        file.write_all(line(path, digest).as_bytes()).map_err(failed)?;
+        Ok(Self { file, before })
+    }
+
+    /// Forgets it, once the base knows better.
+    pub(crate) fn done(self) -> Result<()> {
+        self.file
+            .set_len(self.before)
+            .map_err(|error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error))
+    }
+}
+
+fn open_append(state: &Root, name: &str) -> Result<std::fs::File> {
+    let mut options = cap_std::fs::OpenOptions::new();
+    options.append(true).create(true);
+    let file = cap_std::fs::Dir::from(state.try_clone()?)
+        .open_with(name, &options)
+        .map_err(|error| Error::new("open", name, ErrorKind::Io).with_source(error))?;
+    Ok(file.into_std())
 }
 
 fn line(path: &SafePath, digest: &Digest) -> String {

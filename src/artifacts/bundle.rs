@@ -33,7 +33,7 @@ use super::source::Source;
 use super::state::{Lock, Places, blocking, discard, forget, lock_named};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
-use crate::root::NewFile;
+use crate::root::{NewFile, Root};
 
 const HEADER: &str = "beneath-bundle 1";
 /// Largest manifest read.
@@ -85,7 +85,7 @@ impl Bundles {
     /// Connects the objects under `prefix` with an area, which is the `workspace` of `places`.
     ///
     /// # Errors
-    /// [`ErrorKind::CrossDevice`] if staging and the area are not on one file system.
+    /// [`ErrorKind::CrossDevice`] if staging and the area are not on one mount.
     pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
         Ok(Self {
             source,
@@ -158,14 +158,17 @@ impl Bundles {
 
     /// Installs `bundle` unless it is in place, complete and unchanged.
     ///
+    /// What is there is read only up to the limits; what is larger is replaced.
+    ///
     /// # Errors
     /// As [`install`](Self::install).
     pub async fn install_if_changed(&self, bundle: &Bundle) -> Result<Installed> {
         let slot = Slot::of(&bundle.name);
         let lock = lock_named(&self.places.state, slot.lock()).await?;
         let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
+        let limits = self.limits;
         let unchanged = blocking("read", move || {
-            let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str())?;
+            let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str(), &limits);
             if in_place {
                 // Also when the last call died between the swap and its note.
                 held.note_installed(&places, &wanted)?;
@@ -235,7 +238,9 @@ impl Bundles {
         if bundle.manifest.files.len() as u64 > self.limits.objects {
             return Err(Error::new("install", &home, ErrorKind::TooMany));
         }
-        self.progress.tell(&Event::Planned { objects: bundle.manifest.files.len() as u64, bytes: 0 });
+        let objects = bundle.manifest.files.len() as u64;
+        let bytes = self.listed_bytes(bundle, &self.prefix.join(&home)).await;
+        self.progress.tell(&Event::Planned { objects, bytes });
         let fetcher = &fetcher;
         let files = stream::iter(&bundle.manifest.files).map(|(path, wanted)| async move {
             let leaf = Leaf {
@@ -268,6 +273,21 @@ impl Bundles {
             result?;
         }
         Ok(())
+    }
+
+    /// The bytes of a version as the store lists them; 0 if it does not. Only for the listener.
+    async fn listed_bytes(&self, bundle: &Bundle, home: &Prefix) -> u64 {
+        let limit = usize::try_from(self.limits.objects).unwrap_or(usize::MAX);
+        let mut listed = std::pin::pin!(self.source.list(home).take(limit));
+        let mut bytes = 0_u64;
+        while let Ok(Some(Ok(object))) = tokio::time::timeout(self.retry.silence(), listed.next()).await {
+            let path = object.key.strip_prefix(home.as_str().as_bytes());
+            let path = path.and_then(|path| SafePath::new(std::str::from_utf8(path).ok()?).ok());
+            if path.is_some_and(|path| bundle.manifest.files.contains_key(&path)) {
+                bytes = bytes.saturating_add(object.size);
+            }
+        }
+        bytes
     }
 
     /// Removes what is installed under `name`, whatever it is by now; tells whether anything was there.
@@ -377,14 +397,22 @@ impl Slot {
                 Err(Errno::NOENT) => {}
                 // The file system cannot exchange names.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    area.rename_to(name, &home, "old")?;
-                    home.rename_to("new", area, name)?;
+                    swap_in_two_steps(&home, area, name)?;
                     return Ok(true);
                 }
                 Err(errno) => return Err(Error::from_errno("install", name, errno)),
             }
         }
     }
+}
+
+/// Takes what is at `name` to `old` and puts `new` there. If that does not work, what was there is put back.
+fn swap_in_two_steps(home: &Root, area: &Root, name: &SafeName) -> Result<()> {
+    area.rename_to(name, home, "old")?;
+    home.rename_to("new", area, name).inspect_err(|_| {
+        // Where this fails too, the guest has put something of its own there.
+        let _ = home.rename_to("old", area, name);
+    })
 }
 
 fn line(bundle: &Bundle) -> String {
@@ -411,5 +439,25 @@ impl Target for Leaf {
 
     fn commit(&self, file: NewFile) -> Result<()> {
         file.commit_replace()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swap_that_fails_half_way_puts_the_old_version_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = Root::open_ambient(dir.path(), crate::ambient_authority()).unwrap();
+        for name in ["home", "area", "area/skill"] {
+            top.ensure_dir(name).unwrap();
+        }
+        top.write_exclusive("area/skill/SKILL.md", "old").unwrap();
+        let (home, area) = (top.descend("home").unwrap(), top.descend("area").unwrap());
+        // There is no `new`, so the second rename fails.
+        let error = swap_in_two_steps(&home, &area, &SafeName::new("skill").unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert_eq!(top.read_contained("area/skill/SKILL.md", 9).unwrap(), b"old");
     }
 }

@@ -12,23 +12,27 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
+use super::plan::Planned;
 use super::record::{Record, escape, unescape};
 use super::restore::OnLocal;
 use super::state::forget;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
 use crate::root::Root;
 
 const JOURNAL: &str = "restore.journal";
 const LOG: &str = "restore.log";
 const HEADER: &str = "beneath-restore 1";
+/// How the line of an object begins whose local file stands.
+const KEPT: &str = "kept\t";
 
 /// What the journal says.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Phase {
     None,
     Fetching,
-    /// With the prefix, the policy and every object that was fetched.
-    Publishing(String, OnLocal, Vec<Record>),
+    /// With the prefix, the policy, every object that was fetched, and those whose local file stands.
+    Publishing(String, OnLocal, Vec<Record>, Vec<Planned>),
     Complete,
 }
 
@@ -53,10 +57,15 @@ pub(crate) fn read(state: &Root) -> Result<Phase> {
             let policy = words.next().and_then(OnLocal::from_word);
             let prefix = words.next().and_then(unescape);
             let (Some(policy), Some(prefix)) = (policy, prefix) else { return Ok(Phase::Fetching) };
-            let mut records = Vec::new();
+            let (mut records, mut kept) = (Vec::new(), Vec::new());
             while let Some(line) = line()? {
                 if line == "end" {
-                    return Ok(Phase::Publishing(prefix, policy, records));
+                    return Ok(Phase::Publishing(prefix, policy, records, kept));
+                }
+                if let Some(fields) = line.strip_prefix(KEPT) {
+                    let Some(object) = parse_kept(fields) else { break };
+                    kept.push(object);
+                    continue;
                 }
                 let Some(record) = Record::parse(&line) else { break };
                 records.push(record);
@@ -76,14 +85,16 @@ pub(crate) fn write_publishing(
     prefix: &str,
     policy: OnLocal,
     records: &[Record],
+    kept: &[Planned],
 ) -> Result<()> {
     let mut text = format!("{HEADER} publishing {} ", policy.word());
     escape(prefix, &mut text);
     text.push('\n');
     let mut file = state.new_file(JOURNAL)?;
     let failed = |error: std::io::Error| Error::new("write", JOURNAL, ErrorKind::Io).with_source(error);
-    for record in records {
-        record.write_line(&mut text);
+    let lines = kept.iter().map(Line::Kept).chain(records.iter().map(Line::Fetched));
+    for line in lines {
+        line.write(&mut text);
         if text.len() > 1 << 16 {
             file.write_all(text.as_bytes()).map_err(failed)?;
             text.clear();
@@ -92,6 +103,38 @@ pub(crate) fn write_publishing(
     text.push_str("end\n");
     file.write_all(text.as_bytes()).map_err(failed)?;
     file.commit_replace()
+}
+
+enum Line<'a> {
+    Kept(&'a Planned),
+    Fetched(&'a Record),
+}
+
+impl Line<'_> {
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Fetched(record) => record.write_line(out),
+            Self::Kept(object) => {
+                out.push_str(KEPT);
+                match &object.etag {
+                    Some(etag) => escape(etag, out),
+                    None => out.push('-'),
+                }
+                out.push('\t');
+                out.push_str(object.path.as_str());
+                out.push('\n');
+            }
+        }
+    }
+}
+
+fn parse_kept(fields: &str) -> Option<Planned> {
+    let (etag, path) = fields.split_once('\t')?;
+    let etag = match etag {
+        "-" => None,
+        escaped => Some(unescape(escaped)?.into()),
+    };
+    Some(Planned { path: SafePath::new(path).ok()?, size: 0, etag })
 }
 
 pub(crate) fn write_complete(state: &Root) -> Result<()> {

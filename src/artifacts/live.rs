@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 
 use super::Artifacts;
-use super::base::Intents;
+use super::base::{Base, Intent};
 use super::fetch::{Content, Fetcher, Target, written};
 use super::plan::{Planned, is_reserved};
+use super::record::{Digest, Record};
 use super::restore::{OnLocal, Restored};
 use super::source::Condition;
-use super::state::{Places, blocking};
+use super::state::{Places, blocking, lock};
 use super::upload::Uploader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
@@ -76,7 +78,11 @@ impl Artifacts {
 
     /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.
     ///
-    /// A failed upload is told in the result; the file stands, and the next mirror brings it to the store.
+    /// A failed upload is told in the result; the file stands, and the next mirror brings it to the store. So it is with
+    /// [`ErrorKind::Busy`] if another call on this session is at work for longer than ten seconds.
+    ///
+    /// The object is overwritten, whoever has put it there, and goes in one request of any size; large files are better
+    /// written to the workspace and mirrored.
     ///
     /// # Errors
     /// Those of [`Root::replace`](crate::Root::replace); [`ErrorKind::InvalidPath`] under a reserved name.
@@ -89,16 +95,28 @@ impl Artifacts {
         }
         let bytes = bytes.into();
         let key = self.prefix.key(path)?;
+        let (guard, busy) = match lock(&self.places.state).await {
+            Ok(guard) => (Some(guard), None),
+            Err(error) => (None, Some(error)),
+        };
         let (places, wanted, content) = (Arc::clone(&self.places), path.clone(), bytes.clone());
-        blocking("put", move || {
+        let held = guard.clone();
+        let intent = blocking("put", move || {
             if let Some(parent) = wanted.parent() {
                 places.workspace.ensure_dir(parent)?;
             }
             places.workspace.replace(&wanted, &content)?;
-            use sha2::Digest as _;
-            Intents::open(&places.state)?.note(&wanted, &sha2::Sha256::digest(&content).into())
+            let digest: Digest = Sha256::digest(&content).into();
+            match held {
+                Some(_) => Ok(Some((Intent::note(&places.state, &wanted, &digest)?, digest))),
+                None => Ok(None),
+            }
         })
         .await?;
+        let Some((intent, digest)) = intent else {
+            let busy = busy.unwrap_or_else(|| Error::new("put", path, ErrorKind::Busy));
+            return Ok(Put { key, uploaded: Err(busy) });
+        };
         let uploader = Uploader::new(
             self.source.clone(),
             self.prefix.clone(),
@@ -107,7 +125,23 @@ impl Artifacts {
             self.progress.clone(),
             Arc::clone(&self.places),
         );
-        let uploaded = uploader.put_whole(&key, path, bytes, Condition::Always).await.map(drop);
+        let size = bytes.len() as u64;
+        let uploaded = match uploader.put_whole(&key, path, bytes, Condition::Always).await {
+            Ok(etag) => {
+                let record =
+                    Record { path: path.clone(), size, etag: etag.map(Into::into), digest, stamp: None };
+                let places = Arc::clone(&self.places);
+                blocking("put", move || {
+                    Base::append(&places.state, &record)?;
+                    intent.done()?;
+                    drop(guard);
+                    Ok(())
+                })
+                .await?;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
         Ok(Put { key, uploaded })
     }
 

@@ -7,6 +7,7 @@
 //! remembered, and a put asks for it. Before each put its hash is noted, so that after a crash the host knows its own
 //! work from another's.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::base::{Base, Intents};
 use super::progress::Event;
 use super::snapshot::{Diff, Hashing, Snapshot};
 use super::state::{blocking, lock};
-use super::upload::{Known, Uploaded, Uploader, may_pass};
+use super::upload::{Known, Room, Uploaded, Uploader, may_pass};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 
@@ -27,6 +28,9 @@ pub enum Deletions {
     /// Leaves them.
     Keep,
     /// Removes those that this session restored or mirrored and that nobody has changed since.
+    ///
+    /// Stores do not delete on a condition: the object is compared right before, and what another host puts between the
+    /// two is removed.
     Propagate,
 }
 
@@ -34,6 +38,9 @@ pub enum Deletions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overwrites {
     /// Leaves them, and reports a conflict.
+    ///
+    /// Up to 8 MiB the store itself compares and puts in one step, if it can. A larger object goes in parts and is
+    /// compared right before the upload is completed: what another host puts between the two is overwritten.
     Refuse,
     /// Overwrites them.
     Allow,
@@ -85,8 +92,11 @@ pub enum Mirrored {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct MirrorReport {
-    /// One outcome per file that was looked at; files known to be unchanged are not.
+    /// One outcome per file that was looked at; files known to be unchanged are not. Of what the walk of the workspace
+    /// refused, the first 1,000.
     pub outcomes: Vec<Mirrored>,
+    /// How much was refused in all.
+    pub refused: u64,
 }
 
 impl MirrorReport {
@@ -120,11 +130,21 @@ impl MirrorReport {
     }
 }
 
+/// What is to be brought to the store, as far as it is known before it is opened.
+#[derive(Debug)]
+struct Changes {
+    changed: Vec<SafePath>,
+    deleted: Vec<SafePath>,
+    /// Of the files that have changed.
+    bytes: u64,
+}
+
 impl Artifacts {
     /// Brings the store up to date with the workspace.
     ///
     /// What has changed is found by comparing with what this session last restored or mirrored. After a crash the next
-    /// call goes on; what was uploaded before counts as this host's own.
+    /// call goes on; what was uploaded before counts as this host's own. What would bring the store over the limits, in
+    /// objects or in bytes, is refused: it could not be restored.
     ///
     /// # Errors
     /// [`ErrorKind::Busy`] if another call is at work, and whatever keeps the host from its own directories or from
@@ -134,9 +154,9 @@ impl Artifacts {
     /// As [`mirror_diff`](Self::mirror_diff).
     pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
         let guard = lock(&self.places.state).await?;
-        let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
+        let (places, reserved, limits) = (Arc::clone(&self.places), self.reserved.clone(), self.limits);
         let (snapshot, base, intents) = blocking("mirror", move || {
-            let snapshot = Snapshot::take(&places.workspace, &reserved, Hashing::Never)?;
+            let snapshot = Snapshot::take_within(&places.workspace, &reserved, Hashing::Never, &limits)?;
             Ok((snapshot, Base::read(&places.state)?, Intents::open(&places.state)?))
         })
         .await?;
@@ -145,6 +165,8 @@ impl Artifacts {
             seen.zip(record).is_some_and(|(seen, record)| record.stamp.as_deref() == Some(&seen.stamp))
         };
         let changed: Vec<SafePath> = snapshot.paths().filter(|path| !is_known(path)).cloned().collect();
+        let sizes = changed.iter().filter_map(|path| snapshot.find(path)).map(|seen| seen.stamp.size);
+        let bytes = sizes.fold(0, u64::saturating_add);
         let deleted: Vec<SafePath> = match deletions {
             Deletions::Keep => Vec::new(),
             Deletions::Propagate => {
@@ -157,12 +179,13 @@ impl Artifacts {
                     .collect()
             }
         };
-        let mut report = MirrorReport::default();
+        let mut report = MirrorReport { refused: snapshot.refused_total(), ..MirrorReport::default() };
         for (path, error) in snapshot.into_refused() {
             self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error: &error });
             report.outcomes.push(Mirrored::Refused { path, error });
         }
-        self.transfer(base, intents, changed, deleted, overwrites, &mut report).await?;
+        let changes = Changes { changed, deleted, bytes };
+        self.transfer(base, intents, changes, overwrites, &mut report).await?;
         drop(guard);
         Ok(report)
     }
@@ -183,16 +206,21 @@ impl Artifacts {
     ) -> Result<MirrorReport> {
         let guard = lock(&self.places.state).await?;
         let places = Arc::clone(&self.places);
-        let (base, intents) =
-            blocking("mirror", move || Ok((Base::read(&places.state)?, Intents::open(&places.state)?)))
-                .await?;
-        let changed = diff.new.iter().chain(&diff.modified).cloned().collect();
+        let changed: Vec<SafePath> = diff.new.iter().chain(&diff.modified).cloned().collect();
+        let (base, intents, changed, bytes) = blocking("mirror", move || {
+            // What cannot be described is refused when its turn comes.
+            let sizes = changed.iter().filter_map(|path| places.workspace.metadata(path).ok());
+            let bytes = sizes.fold(0, |sum: u64, file| sum.saturating_add(file.len()));
+            Ok((Base::read(&places.state)?, Intents::open(&places.state)?, changed, bytes))
+        })
+        .await?;
         let deleted = match deletions {
             Deletions::Keep => Vec::new(),
             Deletions::Propagate => diff.deleted.clone(),
         };
         let mut report = MirrorReport::default();
-        self.transfer(base, intents, changed, deleted, overwrites, &mut report).await?;
+        let changes = Changes { changed, deleted, bytes };
+        self.transfer(base, intents, changes, overwrites, &mut report).await?;
         drop(guard);
         Ok(report)
     }
@@ -201,13 +229,16 @@ impl Artifacts {
         &self,
         mut base: Base,
         mut intents: Intents,
-        changed: Vec<SafePath>,
-        deleted: Vec<SafePath>,
+        changes: Changes,
         overwrites: Overwrites,
         report: &mut MirrorReport,
     ) -> Result<()> {
+        let Changes { changed, deleted, bytes } = changes;
         let objects = (changed.len() + deleted.len()) as u64;
-        self.progress.tell(&Event::Planned { objects, bytes: 0 });
+        self.progress.tell(&Event::Planned { objects, bytes });
+        let touched: HashSet<&SafePath> = changed.iter().chain(&deleted).collect();
+        let staying = base.records().filter(|record| !touched.contains(&record.path));
+        let room = Room::beside(&self.limits, staying);
         let uploader = Uploader::new(
             self.source.clone(),
             self.prefix.clone(),
@@ -215,7 +246,8 @@ impl Artifacts {
             self.retry,
             self.progress.clone(),
             Arc::clone(&self.places),
-        );
+        )
+        .with_room(room);
         let always = overwrites == Overwrites::Allow;
         {
             let (uploader, intents, base) = (&uploader, &intents, &base);
@@ -245,8 +277,9 @@ impl Artifacts {
                 }
                 Ok(Uploaded::Conflict) => Mirrored::Conflict { path },
                 Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
-                Err(error) => {
+                Ok(Uploaded::Over(error)) | Err(error) => {
                     self.progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    report.refused += 1;
                     Mirrored::Refused { path: path.as_utf8_path().into(), error }
                 }
             });

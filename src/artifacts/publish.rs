@@ -164,11 +164,10 @@ enum Transfer {
 /// Tells the guest's doing from the system's.
 fn fate(error: Error) -> Published {
     match error.kind() {
-        ErrorKind::Symlink
-        | ErrorKind::NotDirectory
-        | ErrorKind::AlreadyExists
-        | ErrorKind::Busy
-        | ErrorKind::CrossDevice => Published::Refused(error),
+        ErrorKind::Symlink | ErrorKind::NotDirectory | ErrorKind::AlreadyExists | ErrorKind::Busy => {
+            Published::Refused(error)
+        }
+        // Only the host mounts.
         _ => Published::Failed(error),
     }
 }

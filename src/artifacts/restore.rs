@@ -168,12 +168,12 @@ impl Artifacts {
             blocking("read", move || journal::read(&places.state)).await?
         };
         match phase {
-            Phase::Publishing(prefix, policy, records) => {
+            Phase::Publishing(prefix, policy, records, kept) => {
                 if prefix != self.prefix.as_str() {
                     return Err(Error::new("restore", &prefix, ErrorKind::Busy)
                         .with_detail("a restore of another prefix was interrupted here"));
                 }
-                let run = Finish { refused: Vec::new(), kept: Vec::new(), records, policy, resumed: true };
+                let run = Finish { refused: Vec::new(), kept, records, policy, resumed: true };
                 return self.finish(run, lock).await;
             }
             Phase::Complete => {
@@ -239,8 +239,13 @@ impl Artifacts {
         for (index, result) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
             let Some(object) = objects.get(index) else { continue };
             match result.kind() {
-                // It is gone or too large: waiting for it would keep all others away for ever.
-                ErrorKind::NotFound | ErrorKind::TooLarge => {
+                // It is gone, too large, or no file in the directory that it comes from: waiting for it would keep all
+                // others away for ever.
+                ErrorKind::NotFound
+                | ErrorKind::TooLarge
+                | ErrorKind::Symlink
+                | ErrorKind::NotRegular
+                | ErrorKind::HardLinked => {
                     let raw = format!("{}{}", self.prefix.as_str(), object.path.as_str()).into_bytes();
                     self.progress.tell(&Event::Refused { raw: &raw, error: &result });
                     refused.push(Refusal { raw, error: result });
@@ -260,9 +265,9 @@ impl Artifacts {
         records.sort_by(|a, b| a.path.cmp(&b.path));
 
         let (places, prefix) = (Arc::clone(&self.places), self.prefix.clone());
-        let records = blocking("write", move || {
-            journal::write_publishing(&places.state, prefix.as_str(), policy, &records)?;
-            Ok(records)
+        let (records, kept) = blocking("write", move || {
+            journal::write_publishing(&places.state, prefix.as_str(), policy, &records, &kept)?;
+            Ok((records, kept))
         })
         .await?;
         self.finish(Finish { refused, kept, records, policy, resumed: false }, lock).await

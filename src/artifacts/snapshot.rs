@@ -6,14 +6,21 @@
 //! The defence: a file is known by its inode, size, modification and change time; the last cannot be set at will. A
 //! file that changed so shortly before the snapshot that another change might look the same counts as changed, unless
 //! both snapshots carry hashes and those are equal.
+//!
+//! A guest may also fill its workspace with what is refused. Of that the first thousand are told and the others counted;
+//! of each a hash of its path stays, so that what is refused is never taken for deleted.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
+use super::limits::ObjectLimits;
 use super::plan::is_reserved;
 use super::record::{Digest, Stamp, nanoseconds};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,8 +31,10 @@ use crate::root::{HardLinks, Limits, Root};
 const TICK: i128 = 50_000_000;
 /// The tick of a file system that keeps whole seconds only.
 const COARSE_TICK: i128 = 2_500_000_000;
-/// Largest file that a snapshot reads.
-const HASH_MAX: u64 = 8 << 30;
+/// How many refusals are told one by one.
+const TOLD: usize = 1000;
+/// Longest directory in which a file can have a [`SafePath`].
+const DIRECTORY_MAX: usize = 4093;
 const SECOND: i128 = 1_000_000_000;
 
 /// Whether a snapshot reads the files.
@@ -42,9 +51,33 @@ pub enum Hashing {
 pub struct Snapshot {
     /// In the order of the paths' bytes.
     pub(crate) files: Vec<Seen>,
-    /// What is there but cannot be mirrored, and why.
-    refused: Vec<(PathBuf, Error)>,
+    refused: Refused,
     truncated: bool,
+}
+
+/// What is there but cannot be mirrored, and why.
+#[derive(Debug, Default)]
+struct Refused {
+    told: Vec<(PathBuf, Error)>,
+    total: u64,
+    /// Of every path. Two paths with one hash keep a deletion from being seen, which a guest cannot bring about at will.
+    hashes: HashSet<u64>,
+    state: RandomState,
+}
+
+impl Refused {
+    fn push(&mut self, path: PathBuf, error: Error) {
+        self.total += 1;
+        self.hashes.insert(self.state.hash_one(path.as_path()));
+        if self.told.len() < TOLD {
+            self.told.push((path, error));
+        }
+    }
+
+    fn holds(&self, path: &Path) -> bool {
+        !self.hashes.is_empty()
+            && path.ancestors().any(|above| self.hashes.contains(&self.state.hash_one(above)))
+    }
 }
 
 #[derive(Debug)]
@@ -80,7 +113,8 @@ impl Snapshot {
     /// Takes a snapshot of `root`, leaving out the names in `reserved` at its top.
     ///
     /// Links, special files, files with several names (unless the policy allows them) and names that are no
-    /// [`SafePath`] are not part of it; [`refused`](Self::refused) tells of them.
+    /// [`SafePath`] are not part of it; [`refused`](Self::refused) tells of them. The limits are those of
+    /// [`ObjectLimits::default`].
     ///
     /// # Errors
     /// Those of [`Root::walk`] at its start. What cannot be entered later is reported as refused.
@@ -99,32 +133,61 @@ impl Snapshot {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take(root: &Root, reserved: &[SafeName], hashing: Hashing) -> Result<Self> {
+        Self::take_within(root, reserved, hashing, &ObjectLimits::default())
+    }
+
+    /// Takes a snapshot as [`take`](Self::take) does, within `limits`.
+    ///
+    /// It looks at no more than twice the objects that `limits` allow, since directories count as well, and with
+    /// [`Hashing::Always`] it reads no more bytes than they allow, of each file and in all. What is over is refused,
+    /// as [`TooMany`](ErrorKind::TooMany) or [`TooLarge`](ErrorKind::TooLarge).
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    ///
+    /// # Races
+    /// As [`take`](Self::take).
+    pub fn take_within(
+        root: &Root,
+        reserved: &[SafeName],
+        hashing: Hashing,
+        limits: &ObjectLimits,
+    ) -> Result<Self> {
         let start = SystemTime::now();
         let mut snapshot = Self::default();
-        let mut walk = root.walk(".", Limits::default())?;
+        let mut walk = root.walk(".", Limits::default().with_entries(limits.objects.saturating_mul(2)))?;
+        let mut too_long: Option<PathBuf> = None;
         for entry in walk.by_ref() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
                     let subject = error.subject().unwrap_or("".as_ref()).to_path_buf();
-                    snapshot.refused.push((subject, error));
+                    snapshot.refused.push(subject, error);
                     continue;
                 }
             };
+            if too_long.as_ref().is_some_and(|above| entry.path().starts_with(above)) {
+                continue;
+            }
             let refuse = |kind| Error::new("mirror", entry.path(), kind);
             let metadata = entry.metadata();
             if metadata.is_dir() {
+                if entry.path().as_os_str().len() > DIRECTORY_MAX {
+                    let error = refuse(ErrorKind::InvalidPath).with_detail("path is too long");
+                    too_long = Some(entry.path().to_path_buf());
+                    snapshot.refused.push(entry.into_path(), error);
+                }
                 continue;
             }
             let path = match entry.path().to_str().map(SafePath::new) {
                 Some(Ok(path)) => path,
                 Some(Err(error)) => {
-                    snapshot.refused.push((entry.into_path(), error));
+                    snapshot.refused.push(entry.into_path(), error);
                     continue;
                 }
                 None => {
                     let error = refuse(ErrorKind::InvalidName).with_detail("name is not UTF-8");
-                    snapshot.refused.push((entry.into_path(), error));
+                    snapshot.refused.push(entry.into_path(), error);
                     continue;
                 }
             };
@@ -141,7 +204,7 @@ impl Snapshot {
             };
             if let Some(kind) = kind {
                 let error = refuse(kind);
-                snapshot.refused.push((entry.into_path(), error));
+                snapshot.refused.push(entry.into_path(), error);
                 continue;
             }
             let stamp = Stamp::of(metadata);
@@ -150,22 +213,24 @@ impl Snapshot {
         snapshot.truncated = walk.truncated();
         snapshot.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         if hashing == Hashing::Always {
-            snapshot.hash(root);
+            snapshot.hash(root, limits);
         }
         Ok(snapshot)
     }
 
     /// Reads every file; what cannot be read any more is left out.
-    fn hash(&mut self, root: &Root) {
+    fn hash(&mut self, root: &Root, limits: &ObjectLimits) {
         let files = std::mem::take(&mut self.files);
+        let mut left = limits.bytes;
         for mut seen in files {
-            match digest(root, &seen.path, HASH_MAX) {
+            match digest(root, &seen.path, limits.file_bytes.min(left)) {
                 Ok((stamp, digest)) => {
+                    left = left.saturating_sub(stamp.size);
                     seen.digest = Some(digest);
                     seen.stamp = stamp;
                     self.files.push(seen);
                 }
-                Err(error) => self.refused.push((seen.path.as_utf8_path().into(), error)),
+                Err(error) => self.refused.push(seen.path.as_utf8_path().into(), error),
             }
         }
     }
@@ -187,14 +252,20 @@ impl Snapshot {
         self.files.iter().map(|seen| &seen.path)
     }
 
-    /// What is there but was left out, and why.
+    /// What is there but was left out, and why; at most the first 1,000 of [`refused_total`](Self::refused_total).
     #[must_use]
     pub fn refused(&self) -> &[(PathBuf, Error)] {
-        &self.refused
+        &self.refused.told
+    }
+
+    /// How much was left out in all.
+    #[must_use]
+    pub fn refused_total(&self) -> u64 {
+        self.refused.total
     }
 
     pub(crate) fn into_refused(self) -> Vec<(PathBuf, Error)> {
-        self.refused
+        self.refused.told
     }
 
     pub(crate) fn find(&self, path: &SafePath) -> Option<&Seen> {
@@ -205,7 +276,7 @@ impl Snapshot {
     /// Whether `path` may be there although no file was seen at it: something stands at it or above it that was not
     /// looked into.
     pub(crate) fn may_hold(&self, path: &SafePath) -> bool {
-        self.truncated || self.refused.iter().any(|(refused, _)| path.as_utf8_path().starts_with(refused))
+        self.truncated || self.refused.holds(path.as_utf8_path().as_ref())
     }
 
     /// What has changed from this snapshot to a later one.

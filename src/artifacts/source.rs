@@ -1,10 +1,12 @@
 //! Where objects come from: any object store, by keys that nobody has rewritten.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use object_store::local::LocalFileSystem;
 use object_store::path::Path as StorePath;
 use object_store::{
     GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
@@ -12,9 +14,12 @@ use object_store::{
 };
 
 use super::key::Prefix;
+use super::local::Local;
 #[cfg(feature = "aws")]
 use super::s3::S3;
+use crate::AmbientAuthority;
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::Root;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
 
@@ -24,13 +29,14 @@ use object_store::signer::Signer;
 /// `aws`) lists a bucket by raw key instead. Prefer it for S3: a store's own `list` ends at the first key with a `.`,
 /// `..` or empty segment, or with a control character, so that one planted key keeps all others from being restored.
 ///
-/// A [`LocalFileSystem`] follows links out of its root. It may stand for the *remote* side, in a directory
-/// that no guest can write; never point it at a session. It takes no name that ends in `#` and digits.
+/// [`Source::local`] lets a directory stand for the *remote* side. A bare [`LocalFileSystem`] follows links out of its
+/// root, ends its listing at the first name that is not text, and takes no name that ends in `#` and digits.
 ///
 /// [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
 #[derive(Clone, Debug)]
 pub struct Source {
     store: Arc<dyn ObjectStore>,
+    local: Option<Local>,
     #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     signer: Option<Arc<dyn Signer>>,
     #[cfg(feature = "aws")]
@@ -77,11 +83,33 @@ impl Source {
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
         Self {
             store,
+            local: None,
             #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
             signer: None,
             #[cfg(feature = "aws")]
             raw: None,
         }
+    }
+
+    /// Uses the directory at `path`, beneath a [`Root`] and by raw names.
+    ///
+    /// One bad name, link or special file in it is one refusal. Files over 8 MiB are written by a `LocalFileSystem`, which
+    /// follows links in directories: let no guest write to the directory.
+    ///
+    /// # Errors
+    /// As [`Root::open_ambient`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let source = beneath::artifacts::Source::local(dir.path(), beneath::ambient_authority())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn local(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
+        let path = path.as_ref();
+        let root = Root::open_ambient(path, authority)?;
+        let store = LocalFileSystem::new_with_prefix(path)
+            .map_err(|error| store_error("open", &path.to_string_lossy(), error))?;
+        Ok(Self { local: Some(Local::new(root)), ..Self::new(Arc::new(store)) })
     }
 
     /// Uses an S3 bucket by raw keys, with the credentials, the endpoint and the client options of `builder`.
@@ -103,7 +131,7 @@ impl Source {
     pub fn s3(builder: object_store::aws::AmazonS3Builder) -> Result<Self> {
         let (store, raw) = S3::open(builder)?;
         let store = Arc::new(store);
-        Ok(Self { store: store.clone(), signer: Some(store), raw: raw.map(Arc::new) })
+        Ok(Self { store: store.clone(), local: None, signer: Some(store), raw: raw.map(Arc::new) })
     }
 
     /// Signs URLs with `signer`, which should be the store itself.
@@ -125,6 +153,9 @@ impl Source {
     /// The stream ends after its first error.
     #[must_use]
     pub fn list(&self, prefix: &Prefix) -> BoxStream<'static, Result<Listed>> {
+        if let Some(local) = &self.local {
+            return local.list(prefix.as_str().to_owned());
+        }
         #[cfg(feature = "aws")]
         if let Some(raw) = &self.raw {
             return raw.clone().list(prefix.as_str().to_owned());
@@ -157,6 +188,9 @@ impl Source {
 
     /// Opens the object `key`. With `etag`, only that version will do where the store can tell.
     pub(crate) async fn get(&self, key: &str, etag: Option<&str>) -> Result<Body> {
+        if let Some(local) = &self.local {
+            return local.get(key, etag).await;
+        }
         #[cfg(feature = "aws")]
         if let Some(raw) = &self.raw {
             // A raw key names one object, so whichever version is there is the right one.
@@ -180,6 +214,9 @@ impl Source {
 
     /// What the store says of `key`, or none if there is no such object.
     pub(crate) async fn head(&self, key: &str) -> Result<Option<Listed>> {
+        if let Some(local) = &self.local {
+            return local.head(key).await;
+        }
         match self.store.head(&location(key)?).await {
             Ok(meta) => Ok(Some(Listed { key: key.as_bytes().to_vec(), size: meta.size, etag: meta.e_tag })),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -194,6 +231,9 @@ impl Source {
         content: Bytes,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
+        if let Some(local) = &self.local {
+            return local.put(key, content, condition).await;
+        }
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
@@ -215,6 +255,9 @@ impl Source {
 
     /// Removes the object `key`; one that is not there counts as removed.
     pub(crate) async fn delete(&self, key: &str) -> Result<()> {
+        if let Some(local) = &self.local {
+            return local.delete(key).await;
+        }
         match self.store.delete(&location(key)?).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(store_error("delete", key, error)),

@@ -53,7 +53,7 @@ impl Stage {
         }
         staged.sort_by_key(|(index, _)| *index);
         staged.dedup_by_key(|(index, _)| *index);
-        if only_these(places, objects, &staged)? {
+        if only_these(places, objects, &staged) {
             return Ok(staged);
         }
         Self::clear(places)?;
@@ -128,17 +128,17 @@ impl Stage {
     }
 }
 
-/// Whether the tree holds the given files and their directories, and nothing else.
-fn only_these(places: &Places, objects: &[Planned], staged: &[(usize, Record)]) -> Result<bool> {
+/// Whether the tree holds the given files and their directories, and nothing else. What cannot be looked at is something
+/// else.
+fn only_these(places: &Places, objects: &[Planned], staged: &[(usize, Record)]) -> bool {
     let walk = match places.staging.walk(TREE, crate::root::Limits::default().with_entries(u64::MAX)) {
         Ok(walk) => walk,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(staged.is_empty()),
-        Err(error) => return Err(error),
+        Err(error) => return error.kind() == ErrorKind::NotFound && staged.is_empty(),
     };
     let mut files = 0;
     for entry in walk {
-        let entry = entry?;
-        let Some(path) = entry.path().to_str() else { return Ok(false) };
+        let Ok(entry) = entry else { return false };
+        let Some(path) = entry.path().to_str() else { return false };
         let wanted = if entry.metadata().is_dir() {
             let directory = format!("{path}/");
             let first = objects.partition_point(|object| object.path.as_str() < directory.as_str());
@@ -148,10 +148,10 @@ fn only_these(places: &Places, objects: &[Planned], staged: &[(usize, Record)]) 
             staged.binary_search_by(|(_, record)| record.path.as_str().cmp(path)).is_ok()
         };
         if !wanted {
-            return Ok(false);
+            return false;
         }
     }
-    Ok(files == staged.len())
+    files == staged.len()
 }
 
 fn part_path(index: usize) -> PathBuf {

@@ -13,9 +13,12 @@ use crate::root::{ContainedFile, Root};
 /// The longest that a call waits for another one, in this process or elsewhere, to finish.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
+/// A name that is never in staging.
+const PROBE: &str = ".beneath-probe";
+
 /// Where the files of a session are, and where the host works on them.
 ///
-/// All three are on one file system. Only `workspace` may be reachable for the guest.
+/// Workspace and staging are on one mount. Only `workspace` may be reachable for the guest.
 #[derive(Debug)]
 pub struct Places {
     /// The directory that the guest sees. Its policy also holds for what is restored into it.
@@ -64,10 +67,11 @@ impl Places {
     /// The same directories, ready for work.
     pub(crate) fn prepared(self) -> Result<Arc<Self>> {
         let Self { workspace, staging, state } = self;
-        let device = workspace.metadata(".")?.dev();
-        if staging.metadata(".")?.dev() != device {
+        // The kernel compares the mounts of both ends before it looks for the names; two mounts of one device differ, too.
+        let probe = staging.rename_to(PROBE, &workspace, PROBE);
+        if probe.is_err_and(|error| error.kind() == ErrorKind::CrossDevice) {
             return Err(Error::new("open", "staging", ErrorKind::CrossDevice)
-                .with_detail("staging and workspace are on different file systems"));
+                .with_detail("staging and workspace are on different mounts"));
         }
         // What is staged is published by a rename, so it must already be what the workspace's policy wants.
         let staging = staging.with_policy(workspace.policy().clone());

@@ -1,7 +1,7 @@
 //! One file to the store, read through its handle.
 
 use std::io::Read as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -37,6 +37,37 @@ pub(crate) struct Uploader {
     pub(crate) progress: Progress,
     pub(crate) places: Arc<Places>,
     memory: Semaphore,
+    room: Mutex<Room>,
+}
+
+/// What the limits leave for files that are still to be uploaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    objects: u64,
+    bytes: u64,
+}
+
+impl Room {
+    /// All that `limits` allow, less what is in the store and stays there.
+    pub(crate) fn beside<'a>(limits: &ObjectLimits, staying: impl Iterator<Item = &'a Record>) -> Self {
+        staying.fold(Self { objects: limits.objects, bytes: limits.bytes }, |room, record| Self {
+            objects: room.objects.saturating_sub(1),
+            bytes: room.bytes.saturating_sub(record.size),
+        })
+    }
+
+    fn take(&mut self, path: &SafePath, size: u64) -> Result<()> {
+        let over = |kind| Err(Error::new("put", path, kind).with_detail("more than the limit in all"));
+        if self.objects == 0 {
+            return over(ErrorKind::TooMany);
+        }
+        if size > self.bytes {
+            return over(ErrorKind::TooLarge);
+        }
+        self.objects -= 1;
+        self.bytes -= size;
+        Ok(())
+    }
 }
 
 /// What became of a file.
@@ -48,6 +79,8 @@ pub(crate) enum Uploaded {
     Same(Record),
     /// The store holds something else than it did.
     Conflict,
+    /// There is no room for it.
+    Over(Error),
 }
 
 /// What is known of the object.
@@ -81,7 +114,13 @@ impl Uploader {
         progress: Progress,
         places: Arc<Places>,
     ) -> Self {
-        Self { source, prefix, limits, retry, progress, places, memory: Semaphore::new(MEMORY) }
+        let room = Mutex::new(Room::beside(&limits, std::iter::empty()));
+        Self { source, prefix, limits, retry, progress, places, memory: Semaphore::new(MEMORY), room }
+    }
+
+    /// Uploads no more than fits into `room`.
+    pub(crate) fn with_room(self, room: Room) -> Self {
+        Self { room: Mutex::new(room), ..self }
     }
 
     /// Brings the file at `path` to the store unless it is there. `intend` is told the hash before the store is.
@@ -98,6 +137,9 @@ impl Uploader {
         if size > self.limits.file_bytes {
             return Err(Error::new("put", path, ErrorKind::TooLarge)
                 .with_detail(format!("more than {} bytes", self.limits.file_bytes)));
+        }
+        if let Err(error) = self.room.lock().unwrap_or_else(PoisonError::into_inner).take(path, size) {
+            return Ok(Uploaded::Over(error));
         }
         self.progress.tell(&Event::Started { path, bytes: size });
         let result = if size <= PART as u64 {
@@ -259,8 +301,20 @@ impl Uploader {
                 true => self.settle(key, path, &digest, known).await,
                 false => Err(error),
             };
+            // Reading the object took its time: it is compared once more with what was read.
+            let settled = match settled {
+                Ok(Settled::Ours(Some(etag))) => {
+                    self.compare(key, Condition::Unchanged(&etag)).await.map(|()| Settled::Ours(Some(etag)))
+                }
+                Ok(Settled::Gone) => self.compare(key, Condition::Absent).await.map(|()| Settled::Gone),
+                settled => settled,
+            };
             match settled {
                 Ok(Settled::Ours(_) | Settled::Gone) => {}
+                Err(error) if is_conflict(&error) => {
+                    let _ = upload.abort().await;
+                    return Ok(Uploaded::Conflict);
+                }
                 Ok(Settled::Same(etag)) => {
                     let _ = upload.abort().await;
                     return Ok(Uploaded::Same(record(etag)));

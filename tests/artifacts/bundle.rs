@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{Bundle, Bundles, Installed, Manifest, Places, Prefix, Source};
+use beneath::artifacts::{Bundle, Bundles, Event, Installed, Manifest, ObjectLimits, Places, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
 use object_store::ObjectStoreExt as _;
 
@@ -113,6 +113,48 @@ async fn what_a_guest_has_changed_is_installed_again() {
 }
 
 #[tokio::test]
+async fn sparse_file_in_place_of_a_bundles_is_replaced_unread() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("SKILL.md", b"one")]).await;
+    let limits = ObjectLimits::default().with_file_bytes(1 << 20);
+    let bundles = bundles(&home, &source).with_limits(limits);
+    let one = version(&bundles, "1").await;
+    bundles.install(&one).await.unwrap();
+    let sparse = fs::File::options().write(true).open(home.workspace("pdf tools/SKILL.md")).unwrap();
+    // Reading it takes hours.
+    sparse.set_len(1 << 42).unwrap();
+    let done = bundles.install_if_changed(&one).await.unwrap();
+    assert!(matches!(done, Installed::Replaced { .. }), "{done:?}");
+    assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
+    home.assert_clean();
+}
+
+#[tokio::test]
+async fn bundle_with_more_bytes_than_the_limit_in_all_is_not_taken_for_unchanged() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("a", b"one"), ("b", b"two")]).await;
+    let one = version(&bundles(&home, &source), "1").await;
+    bundles(&home, &source).install(&one).await.unwrap();
+    let limited = bundles(&home, &source).with_limits(ObjectLimits::default().with_bytes(5));
+    assert_eq!(limited.install_if_changed(&one).await.unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(home.tree().len(), 2);
+}
+
+#[tokio::test]
+async fn bundle_that_a_guest_has_made_too_deep_to_walk_is_installed_again() {
+    let (home, source) = (Home::new(), support::memory());
+    publish(&source, "1", &[("SKILL.md", b"one")]).await;
+    let bundles = bundles(&home, &source);
+    let one = version(&bundles, "1").await;
+    bundles.install(&one).await.unwrap();
+    fs::create_dir_all(home.workspace("pdf tools").join("d/".repeat(70))).unwrap();
+    let done = bundles.install_if_changed(&one).await.unwrap();
+    assert!(matches!(done, Installed::Replaced { .. }), "{done:?}");
+    assert!(!home.workspace("pdf tools/d").exists());
+    home.assert_clean();
+}
+
+#[tokio::test]
 async fn wrong_hash_or_missing_file_leaves_the_old_version() {
     let (home, source) = (Home::new(), support::memory());
     publish(&source, "1", &[("SKILL.md", b"one")]).await;
@@ -146,5 +188,23 @@ fn manifest_refuses_what_it_does_not_understand() {
         "\n".into(),
     ] {
         assert!(Manifest::parse(&text).is_err(), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
+    for (store, source) in [("memory", support::memory()), ("directory", support::directory())] {
+        let home = Home::new();
+        publish(&source, "1", &[("SKILL.md", b"one"), ("a/b", b"12345")]).await;
+        put(&source, "skills/pdf tools/1/no part of it", b"x").await;
+        let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let told = std::sync::Arc::clone(&planned);
+        let bundles = bundles(&home, &source).with_progress(move |event| {
+            if let Event::Planned { objects, bytes } = event {
+                told.lock().unwrap().push((*objects, *bytes));
+            }
+        });
+        bundles.install(&version(&bundles, "1").await).await.unwrap();
+        assert_eq!(*planned.lock().unwrap(), [(2, 8)], "{store}");
     }
 }

@@ -7,7 +7,13 @@ mod keys;
 mod kill;
 mod memory;
 mod mirror;
+#[path = "../support/namespace.rs"]
+mod namespace;
 mod race;
 mod restore;
 mod stub;
 mod support;
+
+fn skip(reason: &str) {
+    println!("skipped: {reason}");
+}

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Diff, Hashing, Mirrored, OnLocal, Overwrites, Restored, Snapshot,
+    Artifacts, Deletions, Diff, Event, Hashing, Mirrored, ObjectLimits, OnLocal, Overwrites, Restored,
+    Snapshot,
 };
 use beneath::{ErrorKind, Root, SafePath, ambient_authority};
 
@@ -336,4 +337,175 @@ async fn signed_url_reads_the_object_and_nothing_else() {
     let error =
         home.artifacts(&unsigned).signed_url(&path, std::time::Duration::from_secs(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn hashing_stops_at_the_bytes_that_the_limits_allow() {
+    let home = settled(&[("a", "12345"), ("b", "12345"), ("c", "1")]);
+    let limits = ObjectLimits::default().with_bytes(8);
+    let snapshot = Snapshot::take_within(&root(&home), &[], Hashing::Always, &limits).unwrap();
+    let seen: Vec<_> = snapshot.paths().map(SafePath::as_str).collect();
+    assert_eq!(seen, ["a", "c"]);
+    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn refusals_beyond_a_thousand_are_counted_and_not_taken_for_deleted() {
+    let home = settled(&[("zz", "1"), ("gone", "2")]);
+    let root = root(&home);
+    let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    fs::remove_file(home.workspace("zz")).unwrap();
+    fs::remove_file(home.workspace("gone")).unwrap();
+    for n in 0..1500 {
+        symlink("nowhere", home.workspace(&format!("link-{n}"))).unwrap();
+    }
+    symlink("nowhere", home.workspace("zz")).unwrap();
+    let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    assert_eq!((after.refused().len(), after.refused_total()), (1000, 1501));
+    assert_eq!(paths(&before.diff(&after).deleted), ["gone"]);
+}
+
+#[test]
+fn directory_too_long_for_any_path_is_refused_once() {
+    let home = Home::new();
+    let root = root(&home);
+    let name = "n".repeat(250);
+    let mut deep = root.try_clone().unwrap();
+    for _ in 0..18 {
+        deep.ensure_dir(&name).unwrap();
+        deep = deep.descend(&name).unwrap();
+    }
+    for n in 0..20 {
+        deep.write_exclusive(format!("file-{n}"), "x").unwrap();
+    }
+    let snapshot = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    assert_eq!((snapshot.len(), snapshot.refused_total()), (0, 1), "{:?}", snapshot.refused());
+    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::InvalidPath);
+}
+
+#[test]
+fn snapshot_looks_at_no_more_entries_than_the_limits_allow() {
+    let home = Home::new();
+    for n in 0..40 {
+        fs::write(home.workspace(&format!("{n}")), "x").unwrap();
+    }
+    let limits = ObjectLimits::default().with_objects(10);
+    let snapshot = Snapshot::take_within(&root(&home), &[], Hashing::Never, &limits).unwrap();
+    assert_eq!((snapshot.len(), snapshot.refused_total()), (20, 1));
+    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::TooMany);
+}
+
+#[test]
+fn diff_of_many_deletions_and_many_refusals_is_not_quadratic() {
+    const COUNT: usize = 20_000;
+    let home = Home::new();
+    let root = root(&home);
+    for n in 0..COUNT {
+        fs::write(home.workspace(&format!("f{n}")), "").unwrap();
+    }
+    let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    for n in 0..COUNT {
+        fs::remove_file(home.workspace(&format!("f{n}"))).unwrap();
+        symlink("nowhere", home.workspace(&format!("l{n}"))).unwrap();
+    }
+    let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
+    let start = std::time::Instant::now();
+    assert_eq!(before.diff(&after).deleted.len(), COUNT);
+    // A comparison of each with each takes four hundred million steps.
+    assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn puts_leave_no_growing_log_behind() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    let path = SafePath::new("out/report.txt").unwrap();
+    for n in 0..50 {
+        artifacts.put(&path, format!("{n}")).await.unwrap().uploaded.unwrap();
+    }
+    assert_eq!(fs::metadata(home.path("state/mirror.log")).unwrap().len(), 0);
+    let other = Home::new();
+    other.artifacts(&source).put(&path, "theirs").await.unwrap().uploaded.unwrap();
+    fs::write(home.workspace("out/report.txt"), "mine").unwrap();
+    let report = mirror(&artifacts).await;
+    assert_eq!(report.conflicts().count(), 1, "{report:?}");
+    assert_eq!(support::objects(&source).await["out/report.txt"], b"theirs");
+}
+
+#[tokio::test]
+async fn what_was_put_last_is_what_the_mirror_knows() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    let path = SafePath::new("a").unwrap();
+    for content in ["one", "two", "three"] {
+        artifacts.put(&path, content).await.unwrap().uploaded.unwrap();
+    }
+    // A host that dies while it notes a put leaves half a line.
+    let base = home.path("state/mirror.base");
+    let mut text = fs::read(&base).unwrap();
+    text.extend_from_slice(b"5\t-\t00");
+    fs::write(&base, text).unwrap();
+    fs::write(home.workspace("a"), "four").unwrap();
+    let report = mirror(&artifacts).await;
+    assert!(report.is_complete() && report.uploaded() == 1, "{report:?}");
+    assert_eq!(support::objects(&source).await["a"], b"four");
+}
+
+#[tokio::test]
+async fn put_waits_for_its_turn_and_stands_when_it_does_not_come() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    let held = fs::File::create(home.path("state/artifacts.lock")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let put = artifacts.put(&SafePath::new("a").unwrap(), "x").await.unwrap();
+    assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(fs::read(home.workspace("a")).unwrap(), b"x");
+    drop(held);
+    assert_eq!(mirror(&artifacts).await.uploaded(), 1);
+}
+
+#[tokio::test]
+async fn mirror_refuses_what_could_not_be_restored() {
+    let (home, source) = (Home::new(), support::memory());
+    let limited = |limits| home.artifacts(&source).with_limits(limits).with_concurrency(1);
+    for name in ["a", "b", "c"] {
+        fs::write(home.workspace(name), "12345").unwrap();
+    }
+    let kinds = |report: &beneath::artifacts::MirrorReport| -> Vec<_> {
+        let refused = report.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Refused { error, .. } => Some(error.kind()),
+            _ => None,
+        });
+        refused.collect()
+    };
+    let report = mirror(&limited(ObjectLimits::default().with_objects(2))).await;
+    assert_eq!((report.uploaded(), kinds(&report)), (2, vec![ErrorKind::TooMany]), "{report:?}");
+    assert_eq!(report.refused, 1);
+    // What is there already counts, in the next call too.
+    let report = mirror(&limited(ObjectLimits::default().with_bytes(14))).await;
+    assert_eq!((report.uploaded(), kinds(&report)), (0, vec![ErrorKind::TooLarge]), "{report:?}");
+    let restored = Home::new();
+    let artifacts = restored.artifacts(&source).with_limits(ObjectLimits::default().with_objects(2));
+    assert_eq!(artifacts.restore(OnLocal::ColdStart).await.unwrap().placed(), 2);
+    let report = mirror(&limited(ObjectLimits::default().with_bytes(15))).await;
+    assert_eq!((report.uploaded(), report.refused), (1, 0), "{report:?}");
+}
+
+#[tokio::test]
+async fn planned_bytes_of_a_mirror_are_those_of_the_files() {
+    let (home, source) = (Home::new(), support::memory());
+    fs::write(home.workspace("a"), "12345").unwrap();
+    fs::write(home.workspace("b"), "678").unwrap();
+    let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = std::sync::Arc::clone(&planned);
+    let artifacts = home.artifacts(&source).with_progress(move |event| {
+        if let Event::Planned { objects, bytes } = event {
+            told.lock().unwrap().push((*objects, *bytes));
+        }
+    });
+    mirror(&artifacts).await;
+    let mut diff = Diff::default();
+    diff.modified.push(SafePath::new("b").unwrap());
+    artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Refuse).await.unwrap();
+    assert_eq!(*planned.lock().unwrap(), [(2, 8), (1, 3)]);
 }

@@ -3,8 +3,11 @@
 use std::os::unix::fs::symlink;
 
 use beneath::ErrorKind;
-use beneath::artifacts::{Ended, ObjectLimits, OnLocal, Restored};
+use beneath::artifacts::{
+    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Places, Restored, Step,
+};
 
+use crate::namespace::{Mounted, with_private_mounts};
 use crate::support::{self, Home};
 
 const FILES: [(&str, &[u8]); 5] = [
@@ -133,6 +136,18 @@ async fn limits_refuse_one_object_or_the_whole() {
 }
 
 #[tokio::test]
+async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::create_dir(home.path("staging/restore")).unwrap();
+    std::fs::write(home.path("staging/restore/tree"), "no directory").unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
+    assert_eq!(home.tree(), expected());
+    home.assert_clean();
+}
+
+#[tokio::test]
 async fn dropped_restore_is_completed_by_the_next_call() {
     let source = support::memory();
     for n in 0..300 {
@@ -233,6 +248,89 @@ async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
     assert_eq!(report.ended, Ended::Complete);
     assert_eq!((report.placed(), refused.len()), (1200, 38));
     let wanted = (0..1200).map(|n| (format!("good-{n:04}"), format!("good {n}").into_bytes())).collect();
+    assert_eq!(home.tree(), wanted);
+    home.assert_clean();
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn staging_on_another_mount_of_the_same_device_is_told_up_front() {
+    with_private_mounts(|| {
+        let home = Home::new();
+        rustix::mount::mount_bind(home.path("staging"), home.path("staging")).unwrap();
+        let _mounted = Mounted([home.path("staging")]);
+        let open = |name| beneath::Root::open_ambient(home.path(name), beneath::ambient_authority()).unwrap();
+        let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
+        let error = Artifacts::new(support::memory(), support::prefix(), places).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::CrossDevice);
+        assert!(home.tree().is_empty());
+    });
+}
+
+#[test]
+fn mount_in_the_way_fails_and_the_restore_is_not_complete() {
+    with_private_mounts(|| {
+        let (home, source) = (Home::new(), support::memory());
+        std::fs::create_dir(home.workspace("dir")).unwrap();
+        let mounted = {
+            rustix::mount::mount_bind(home.workspace("dir"), home.workspace("dir")).unwrap();
+            Mounted([home.workspace("dir")])
+        };
+        // As if an earlier call had been interrupted: the workspace need not be empty.
+        std::fs::write(home.path("state/restore.journal"), "beneath-restore 1 fetching\n").unwrap();
+        block_on(support::seed(&source, &FILES));
+        let report = block_on(home.artifacts(&source).restore(OnLocal::ColdStart)).unwrap();
+        let kinds: Vec<_> = report.failed().map(|(_, error)| error.kind()).collect();
+        assert_eq!((report.ended, report.placed()), (Ended::Incomplete, 3), "{report:?}");
+        assert_eq!(kinds, [ErrorKind::CrossDevice; 2]);
+        drop(mounted);
+        let report = block_on(home.artifacts(&source).restore(OnLocal::ColdStart)).unwrap();
+        assert_eq!((report.ended, report.resumed), (Ended::Complete, true), "{report:?}");
+        assert_eq!(home.tree(), expected());
+        home.assert_clean();
+    });
+}
+
+#[tokio::test]
+async fn resumed_restore_knows_what_was_kept() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    std::fs::write(home.workspace("a.txt"), "mine").unwrap();
+    let dying = home.artifacts(&source).with_progress(|event| {
+        assert!(!matches!(event, Event::Entered(Step::Publishing)), "dies here, as it should");
+    });
+    dying.restore(OnLocal::LocalWins).await.unwrap_err();
+    let artifacts = home.artifacts(&source);
+    let report = artifacts.restore(OnLocal::LocalWins).await.unwrap();
+    assert_eq!((report.ended, report.resumed, report.placed()), (Ended::Complete, true, 4), "{report:?}");
+    let is_kept = |outcome: &Restored| matches!(outcome, Restored::Kept { path } if path.as_str() == "a.txt");
+    assert!(report.outcomes.iter().any(is_kept), "{report:?}");
+    let mirrored = artifacts.mirror(Deletions::Keep, Overwrites::Refuse).await.unwrap();
+    assert!(mirrored.is_complete() && mirrored.uploaded() == 1, "{mirrored:?}");
+    assert_eq!(support::objects(&source).await["a.txt"], b"mine");
+}
+
+#[tokio::test]
+async fn bad_names_in_a_local_directory_are_refused_one_by_one() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (home, (store, source)) = (Home::new(), support::local());
+    let top = store.join(support::prefix().as_str());
+    std::fs::create_dir_all(top.join("dir")).unwrap();
+    for name in ["a.txt", "evil#1", "dir/b"] {
+        std::fs::write(top.join(name), name).unwrap();
+    }
+    for raw in [&b"tab\there"[..], b"\xff\xfe", b"dir/new\nline"] {
+        std::fs::write(top.join(std::ffi::OsStr::from_bytes(raw)), "bad").unwrap();
+    }
+    symlink(home.path("outside/canary"), top.join("link")).unwrap();
+    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, 3), "{report:?}");
+    assert_eq!(report.refused().count(), 4, "{report:?}");
+    let names = ["a.txt", "dir/b", "evil#1"];
+    let wanted = names.iter().map(|name| ((*name).to_owned(), name.as_bytes().to_vec())).collect();
     assert_eq!(home.tree(), wanted);
     home.assert_clean();
 }

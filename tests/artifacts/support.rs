@@ -173,7 +173,7 @@ impl Server {
 
 /// Every kind of store, by name; says which it had to leave out.
 pub(crate) async fn every_store() -> Vec<(&'static str, Source)> {
-    let mut stores = vec![("memory", memory()), ("directory", directory())];
+    let mut stores = vec![("memory", memory()), ("directory", directory()), ("local", local().1)];
     match moto() {
         Some(server) => stores.push(("moto", server.bucket().await.1)),
         None => println!("skipped moto: moto_server is neither on PATH nor in BENEATH_MOTO"),
@@ -192,6 +192,13 @@ pub(crate) fn memory() -> Source {
 pub(crate) fn directory() -> Source {
     let home = tempfile::tempdir().unwrap().keep();
     Source::new(Arc::new(object_store::local::LocalFileSystem::new_with_prefix(home).unwrap()))
+}
+
+/// A directory that stands for a store, and the source on it.
+pub(crate) fn local() -> (PathBuf, Source) {
+    let home = tempfile::tempdir().unwrap().keep();
+    let source = Source::local(&home, ambient_authority()).unwrap();
+    (home, source)
 }
 
 fn find(variable: &str, program: &str) -> Option<PathBuf> {

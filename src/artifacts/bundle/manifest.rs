@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::artifacts::limits::ObjectLimits;
 use crate::artifacts::record::{Digest, hex, unhex};
 use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
 use crate::error::{Error, ErrorKind, Result};
@@ -91,34 +92,33 @@ impl Manifest {
     }
 
     /// Whether the directory `path` beneath `root` holds exactly these files, with this content.
-    pub(super) fn matches(&self, root: &Root, path: &str) -> Result<bool> {
-        let top = match root.descend(path) {
-            Ok(top) => top,
-            // Whatever stands there, it is not the bundle.
-            Err(_) => return Ok(false),
-        };
+    ///
+    /// What cannot be looked at, or has more than `limits` allow, is not the bundle: installing it again is the answer to
+    /// all that a guest may have put there.
+    pub(super) fn matches(&self, root: &Root, path: &str, limits: &ObjectLimits) -> bool {
+        let Ok(top) = root.descend(path) else { return false };
+        let Ok(walk) = top.walk(".", Limits::default()) else { return false };
         let mut found = 0;
-        for entry in top.walk(".", Limits::default())? {
-            let entry = entry?;
+        for entry in walk {
+            let Ok(entry) = entry else { return false };
             match entry.metadata().file_type() {
                 FileType::Directory => continue,
                 FileType::File => found += 1,
-                _ => return Ok(false),
+                _ => return false,
             }
             let path = entry.path().to_str().and_then(|path| SafePath::new(path).ok());
             if path.is_none_or(|path| !self.files.contains_key(&path)) {
-                return Ok(false);
+                return false;
             }
         }
-        if found != self.files.len() {
-            return Ok(false);
-        }
-        for (path, wanted) in &self.files {
-            match digest(&top, path, u64::MAX) {
-                Ok((_, found)) if found == *wanted => {}
-                _ => return Ok(false),
+        let mut left = limits.bytes;
+        let mut same = |path, wanted: &Digest| match digest(&top, path, limits.file_bytes.min(left)) {
+            Ok((stamp, found)) => {
+                left = left.saturating_sub(stamp.size);
+                found == *wanted
             }
-        }
-        Ok(true)
+            Err(_) => false,
+        };
+        found == self.files.len() && self.files.iter().all(|(path, wanted)| same(path, wanted))
     }
 }
