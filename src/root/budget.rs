@@ -41,6 +41,12 @@ impl Budget {
         self
     }
 
+    /// How long it may take.
+    #[cfg(feature = "session")]
+    pub(crate) fn time(self) -> Duration {
+        self.time
+    }
+
     /// Stops after `time`.
     #[must_use]
     pub fn with_time(mut self, time: Duration) -> Self {

@@ -1,7 +1,7 @@
 //! Removing entries of the inbox and outbox, whatever the guest has made of them.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::layout::{Part, TRASH};
 use super::retire::{Swept, age};
@@ -28,7 +28,8 @@ pub(super) fn remove_entry(session: &Session, part: Part, name: &Path) -> Result
     Ok(removed)
 }
 
-/// Removes the entries of a part that are older than `limit`.
+/// Removes the entries of a part that are older than `limit`. Starts on none once the budget's time is over, since a guest
+/// can make any number of them.
 pub(super) fn sweep_part(session: &Session, part: Part, limit: Duration) -> Result<Swept> {
     let mut swept = Swept::default();
     let entries = match session.guest().list(part) {
@@ -36,9 +37,10 @@ pub(super) fn sweep_part(session: &Session, part: Part, limit: Duration) -> Resu
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(swept),
         Err(error) => return Err(error),
     };
+    let start = Instant::now();
     for entry in entries {
         let entry = entry?;
-        if age(entry.metadata()) < limit {
+        if age(entry.metadata()) < limit || start.elapsed() >= session.config().budget().time() {
             swept.kept += 1;
         } else {
             swept.record(entry.path(), remove_entry(session, part, entry.path()));

@@ -12,7 +12,7 @@
 //! owns) the message is read in place, with the same checks on every file.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::claim::{Claim, Place};
 use super::clear::sweep_part;
@@ -242,6 +242,7 @@ impl<'s> Outbox<'s> {
     /// # Races
     /// A message that the guest is still writing is young.
     pub fn sweep(&self, limit: Duration) -> Result<Swept> {
+        let start = Instant::now();
         let mut swept = sweep_part(self.session, Part::Outbox, limit)?;
         mark::sweep(self.session)?;
         let host = self.session.host();
@@ -249,12 +250,12 @@ impl<'s> Outbox<'s> {
         for place in [CLAIMED, TRASH] {
             for entry in host.list(place)? {
                 let entry = entry?;
-                if age(entry.metadata()) < limit {
+                let budget = self.session.config().budget();
+                if age(entry.metadata()) < limit || start.elapsed() >= budget.time() {
                     swept.kept += 1;
                     continue;
                 }
                 let path = Path::new(place).join(entry.path());
-                let budget = self.session.config().budget();
                 let removed = match (entry.metadata().is_dir(), place) {
                     (true, CLAIMED) => host.remove_tree_quarantined(&path, &trash, budget),
                     (true, _) => host.remove_tree_contained_within(&path, budget),

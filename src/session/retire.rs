@@ -25,7 +25,7 @@ const LOOKED_INTO: u32 = 16;
 pub struct Swept {
     /// How many sessions, messages or remains are gone.
     pub removed: u64,
-    /// How many were too young.
+    /// How many were too young, or were not begun because the budget's time was over.
     pub kept: u64,
     /// What should have gone and did not, and why; no more than the first few.
     pub left: Vec<Left>,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use beneath::session::{Claim, Collected, Place, SessionsConfig};
 use beneath::{
-    Access, Budget, Durability, ErrorKind, MessageId, Policy, Root, Session, SessionId, ambient_authority,
+    Access, Budget, Durability, ErrorKind, MessageId, Policy, ResolverChoice, Root, Session, SessionId,
+    ambient_authority,
 };
 
 use crate::support::{Stage, fifo, names, small, with_each_resolver};
@@ -217,6 +218,23 @@ fn sweeps_what_nobody_asked_for() {
         assert_eq!((swept.removed, swept.left_total), (3, 0), "{swept:?}");
         assert!(outbox.pending().unwrap().is_empty());
     });
+}
+
+/// A guest can make any number of messages, each of which would have a budget of its own.
+#[test]
+fn a_sweep_begins_nothing_once_its_time_is_over() {
+    let stage = Stage::new(ResolverChoice::Auto);
+    stage.send("left", &[("f", b"x")]);
+    fs::create_dir(stage.host("trash/remains")).unwrap();
+    let budget = Budget::default().with_time(Duration::ZERO);
+    let session = stage
+        .sessions
+        .open(&SessionId::new("s"))
+        .unwrap()
+        .with_config(SessionsConfig::default().with_budget(budget));
+    let swept = session.outbox().sweep(Duration::ZERO).unwrap();
+    assert_eq!((swept.removed, swept.kept), (0, 2), "{swept:?}");
+    assert!(stage.guest("outbox/left/f").exists());
 }
 
 /// A session whose two sides are on different mounts.
