@@ -124,24 +124,31 @@ async fn seaweed() {
     }
     let endpoint = format!("http://127.0.0.1:{}", server.port);
     let from = format!("{bucket}/{}", support::prefix());
-    race(&["s5cmd", "rclone, 16 transfers", "restore"], |contender| {
+    let mut names = vec!["restore"];
+    for (program, name) in [("s5cmd", "s5cmd"), ("rclone", "rclone, 16 transfers")] {
+        match Command::new(program).arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
+            Ok(_) => names.push(name),
+            Err(error) => println!("  skipped {program}: {error}"),
+        }
+    }
+    race(&names, |contender| {
         let home = Home::new();
         let start = Instant::now();
-        let (counted, done) = match contender {
-            0 => ("workspace", s5cmd(&endpoint, &from, &home.path("workspace"))),
-            1 => ("workspace", rclone(&endpoint, &from, &home.path("workspace"))),
+        let workspace = home.path("workspace");
+        let done = match names[contender] {
+            "s5cmd" => s5cmd(&endpoint, &from, &workspace),
+            "rclone, 16 transfers" => rclone(&endpoint, &from, &workspace),
             _ => {
                 let artifacts = home.artifacts(&source);
                 let report = tokio::task::block_in_place(|| {
                     tokio::runtime::Handle::current().block_on(artifacts.restore(OnLocal::ColdStart))
                 });
-                ("workspace", report.unwrap().ended == Ended::Complete)
+                report.unwrap().ended == Ended::Complete
             }
         };
         let time = start.elapsed();
-        if done {
-            assert_eq!(std::fs::read_dir(home.path(counted)).unwrap().count(), 2000, "contender {contender}");
-        }
+        assert!(done, "{} failed", names[contender]);
+        assert_eq!(std::fs::read_dir(workspace).unwrap().count(), 2000, "{}", names[contender]);
         time
     });
 }
