@@ -319,7 +319,8 @@ impl<'s> Claim<'s> {
             Err(error) => return Err(error),
         }
         let removed = remove_entry(self.session, Part::Outbox, self.id.as_ref())?;
-        if removed.complete {
+        // What went by that name may have been a link that the guest put there just before: ask the directory itself.
+        if removed.complete && dir.metadata(".").is_ok_and(|entry| entry.nlink() == 0) {
             // If it stays, it names a directory that is no more, and is swept.
             let _ = mark::remove(self.session, &self.id);
         } else {
