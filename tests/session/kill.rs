@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use beneath::session::{Attachment, SessionsConfig};
 use beneath::{MessageId, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
@@ -15,14 +15,15 @@ use crate::naive::NaiveSession;
 use crate::support::{RESOLVERS, names};
 
 /// Nothing else in the child makes this call.
-const MARK: &str = "getsid";
+const MARK: &str = "getppid";
 /// Calls that change nothing a second host could see.
 const EFFECTLESS: [&str; 8] =
     ["mmap", "munmap", "mremap", "brk", "madvise", "futex", "getrandom", "mprotect"];
 const FILES: [(&str, u8, usize); 2] = [("one.bin", 1, 150_000), ("two.bin", 2, 70_000)];
 
 fn mark() {
-    rustix::process::getsid(None).unwrap();
+    // Its answer is of no use, and may be none where the parent is in another pid namespace.
+    let _ = rustix::process::getppid();
 }
 
 fn content(byte: u8, length: usize) -> Vec<u8> {
@@ -36,14 +37,14 @@ fn child(work: &str, dir: &Path, resolver: ResolverChoice) -> Command {
     command.env("BENEATH_KILL_WORK", work).env("BENEATH_KILL_DIR", dir);
     command.env("BENEATH_KILL_RESOLVER", if resolver == ResolverChoice::Walk { "walk" } else { "openat2" });
     // Cargo's search path makes the loader ask for each library in each directory.
-    command.env_remove("LD_LIBRARY_PATH").stdout(Stdio::null()).stderr(Stdio::null());
+    command.env_remove("LD_LIBRARY_PATH");
     command
 }
 
-fn run(mut command: Command) -> bool {
+fn run(mut command: Command) -> Output {
     let exe = std::env::current_exe().unwrap();
     command.arg(exe).args(["--exact", "kill::child_work", "--test-threads=1"]);
-    command.status().unwrap().success()
+    command.output().unwrap()
 }
 
 /// The calls between the marks: name, and how many of that name the child had made by then.
@@ -53,7 +54,9 @@ fn calls(work: &str, resolver: ResolverChoice, prepare: &dyn Fn(&Path)) -> Vec<(
     let log = dir.path().join("log");
     let mut command = child(work, dir.path(), resolver);
     command.args(["-o".into(), log.clone().into_os_string()]);
-    assert!(run(command), "{work} works undisturbed");
+    let undisturbed = run(command);
+    let printed = String::from_utf8_lossy(&undisturbed.stdout);
+    assert!(undisturbed.status.success(), "{work} fails undisturbed: {printed}");
     let mut made: HashMap<(String, String), usize> = HashMap::new();
     let mut marks = 0;
     let mut worker = String::new();
@@ -114,7 +117,7 @@ fn kill_everywhere(
                     prepare(dir.path());
                     let mut command = child(work, dir.path(), resolver);
                     command.arg("-e").arg(format!("inject={name}:signal=KILL:when={count}"));
-                    assert!(!run(command), "killed at {name} {count}");
+                    assert!(!run(command).status.success(), "killed at {name} {count}");
                     if let Err(why) = judge(dir.path()) {
                         violations.lock().unwrap().push(format!("at {name} {count}: {why}"));
                     }
