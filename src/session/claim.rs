@@ -82,12 +82,16 @@ impl<'s> Claim<'s> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let claim = Self::new(session, id.clone(), Place::InPlace(why), Some(dir));
-        if claim.was_cleared()? {
-            claim.clear();
+        Self::new(session, id.clone(), Place::InPlace(why), Some(dir)).unless_cleared()
+    }
+
+    /// A message that was cleared when it could not be removed is cleared again. It may be movable by now.
+    pub(super) fn unless_cleared(self) -> Result<Option<Self>> {
+        if mark::matches(self.session, &self.id, || self.directory()?.metadata("."))? {
+            self.clear();
             return Ok(None);
         }
-        Ok(Some(claim))
+        Ok(Some(self))
     }
 
     /// The message.
@@ -328,13 +332,6 @@ impl<'s> Claim<'s> {
             mark::put(self.session, &self.id, &dir.metadata(".")?)?;
         }
         Ok(removed)
-    }
-
-    fn was_cleared(&self) -> Result<bool> {
-        match &self.dir {
-            Some(dir) => mark::matches(self.session, &self.id, &dir.metadata(".")?),
-            None => Ok(false),
-        }
     }
 
     /// Gives the message back to the outbox, because it could not be sent now.

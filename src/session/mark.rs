@@ -8,7 +8,7 @@
 //! message.
 //!
 //! Left: where no creation time is recorded, the last change stands in for it. There a guest that touches a cleared message
-//! has it given again.
+//! has it given again. So has one that hides it from a sweep and then brings it back; it could as well have sent it anew.
 
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -32,10 +32,14 @@ pub(super) fn remove(session: &Session, id: &MessageId) -> Result<()> {
     session.host().remove_file(path(id))
 }
 
-/// Whether this very directory was cleared.
-pub(super) fn matches(session: &Session, id: &MessageId, directory: &Metadata) -> Result<bool> {
+/// Whether this very directory was cleared; it is asked for only if there is a mark.
+pub(super) fn matches(
+    session: &Session,
+    id: &MessageId,
+    directory: impl FnOnce() -> Result<Metadata>,
+) -> Result<bool> {
     match session.host().read_contained(path(id), LONGEST) {
-        Ok(mark) => Ok(mark == identity(directory).as_bytes()),
+        Ok(mark) => Ok(mark == identity(&directory()?).as_bytes()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
@@ -54,7 +58,7 @@ pub(super) fn sweep(session: &Session) -> Result<()> {
             continue;
         };
         let stale = match session.guest().metadata(Part::Outbox.as_ref().join(&id)) {
-            Ok(entry) => !matches(session, &id, &entry)?,
+            Ok(entry) => !matches(session, &id, || Ok(entry))?,
             Err(error) => error.kind() == ErrorKind::NotFound,
         };
         if stale {

@@ -183,7 +183,7 @@ impl<'s> Outbox<'s> {
     /// The guest may have exchanged the message until it was moved; now it can no longer.
     fn moved(&self, claimed: &Root, id: &MessageId, there: &Path) -> Result<Option<Claim<'s>>> {
         match claimed.descend(id) {
-            Ok(dir) => Ok(Some(Claim::new(self.session, id.clone(), Place::Moved, Some(dir)))),
+            Ok(dir) => Claim::new(self.session, id.clone(), Place::Moved, Some(dir)).unless_cleared(),
             Err(error) => {
                 // It was no directory. Should its name be taken again, it was the guest's litter twice.
                 if claimed.rename_to(id, self.session.guest(), there).is_err() {
@@ -218,7 +218,11 @@ impl<'s> Outbox<'s> {
             }
         }
         found.sort_unstable();
-        Ok(found.into_iter().map(|(_, id)| Claim::new(self.session, id, Place::Moved, None)).collect())
+        found
+            .into_iter()
+            .map(|(_, id)| Claim::new(self.session, id, Place::Moved, None).unless_cleared())
+            .filter_map(Result::transpose)
+            .collect()
     }
 
     fn discard_stray(&self, name: &Path, entry: &Metadata) {

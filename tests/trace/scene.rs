@@ -227,7 +227,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn add(&mut self, base: &Path, relative: &Path, contents: Contents) {
+    pub(crate) fn add(&mut self, base: &Path, relative: &Path, contents: Contents) {
         let path = base.join(relative);
         let Ok(meta) = fs::symlink_metadata(&path) else { return };
         let mut entry = Entry {
