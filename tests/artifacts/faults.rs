@@ -14,7 +14,7 @@ fn quick() -> Retry {
     Retry::default()
         .with_attempts(3)
         .with_pause(Duration::from_millis(5), Duration::from_millis(20))
-        .with_silence(Duration::from_millis(300))
+        .with_silence(Duration::from_secs(2))
 }
 
 fn whole(body: &str) -> Answer {
