@@ -60,7 +60,7 @@ pub(crate) fn weed() -> Option<&'static Server> {
             let port = free_port();
             let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
             spawn(&format!(
-                "exec env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{}' -logdir='{}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{}' -s3 -s3.port={port} -s3.config='{}' \
+                "exec env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{}' -logdir='{}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{}' -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config='{}' \
                  -master.port={} -volume.port={} -filer.port={} -master.volumeSizeLimitMB=64 -volume.max=2000",
                 program.display(),
                 home.display(),
