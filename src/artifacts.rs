@@ -81,6 +81,8 @@ mod source;
 mod stage;
 mod state;
 mod upload;
+#[cfg(feature = "aws")]
+mod xml;
 
 use std::sync::Arc;
 
