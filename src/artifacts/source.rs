@@ -9,12 +9,12 @@ use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as StorePath;
 use object_store::{
-    GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
-    UpdateVersion,
+    GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 
 use super::key::Prefix;
 use super::local::Local;
+use super::parts::{Parts, Way};
 #[cfg(feature = "aws")]
 use super::s3::S3;
 use crate::AmbientAuthority;
@@ -22,6 +22,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
+
+/// The usual size of a part.
+pub(crate) const PART: u64 = 8 << 20;
+/// The largest object in one request to a store that completes an upload in parts whatever it holds by then.
+const WHOLE: u64 = 16 << 20;
 
 /// An object store, as restore and mirror see it.
 ///
@@ -93,8 +98,8 @@ impl Source {
 
     /// Uses the directory at `path`, beneath a [`Root`] and by raw names.
     ///
-    /// One bad name, link or special file in it is one refusal. Files over 8 MiB are written by a `LocalFileSystem`, which
-    /// follows links in directories: let no guest write to the directory.
+    /// One bad name, link or special file in it is one refusal, and none is followed, reading or writing. An object takes
+    /// the place of another after a comparison, not in one step with it.
     ///
     /// # Errors
     /// As [`Root::open_ambient`].
@@ -114,8 +119,9 @@ impl Source {
 
     /// Uses an S3 bucket by raw keys, with the credentials, the endpoint and the client options of `builder`.
     ///
-    /// Buckets of S3 Express and buckets with customer keys use the store's own listing. An HTTP connector set
-    /// in `builder` is replaced by the default one.
+    /// Buckets of S3 Express and buckets with customer keys use the store's own listing, and its completion of uploads
+    /// in parts. For all others what `builder` says of retries and of the time that a whole request may take does not
+    /// count, since [`Retry`](super::Retry) does. An HTTP connector set in `builder` is replaced by the default one.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if `builder` does not describe a bucket.
@@ -248,9 +254,50 @@ impl Source {
         }
     }
 
+    /// The largest object that goes in one request, and so on a condition if the store knows any.
+    pub(crate) fn whole(&self) -> u64 {
+        #[cfg(feature = "aws")]
+        if self.raw.is_some() {
+            return PART;
+        }
+        match self.local {
+            Some(_) => PART,
+            // It holds every object in memory anyway. Its name is all that a store tells of itself.
+            None if self.store.to_string() == "InMemory" => u64::MAX,
+            None => WHOLE,
+        }
+    }
+
     /// Starts an upload in parts.
-    pub(crate) async fn put_parts(&self, key: &str) -> Result<Box<dyn MultipartUpload>> {
-        self.store.put_multipart(&location(key)?).await.map_err(|error| store_error("put", key, error))
+    pub(crate) async fn begin(&self, key: &str) -> Result<Parts> {
+        let way = if let Some(local) = &self.local {
+            Way::Local(Some(local.draft(key).await?))
+        } else {
+            self.begin_remote(key).await?
+        };
+        Ok(Parts::new(key, way))
+    }
+
+    async fn begin_remote(&self, key: &str) -> Result<Way> {
+        let at = location(key)?;
+        #[cfg(feature = "aws")]
+        if let Some(raw) = &self.raw {
+            let id = raw.create(&at).await?;
+            return Ok(Way::S3 { bucket: Arc::clone(raw), at, id, said: Vec::new() });
+        }
+        let upload = self.store.put_multipart(&at).await;
+        upload.map(Way::Store).map_err(|error| store_error("put", key, error))
+    }
+
+    /// Discards an upload of an earlier call; one that is not there counts as discarded.
+    pub(crate) async fn abort(&self, key: &str, id: &str) -> Result<()> {
+        #[cfg(feature = "aws")]
+        if let Some(raw) = &self.raw {
+            return raw.abort(&location(key)?, &id.to_owned()).await;
+        }
+        // No other store has such ids.
+        let _ = (key, id);
+        Ok(())
     }
 
     /// Removes the object `key`; one that is not there counts as removed.
