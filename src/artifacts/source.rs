@@ -8,9 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as StorePath;
-use object_store::{
-    GetOptions, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, UpdateVersion,
-};
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, UpdateVersion};
 
 use super::key::Prefix;
 use super::local::Local;
@@ -180,7 +178,7 @@ impl Source {
                 Ok(meta) => Ok(Listed {
                     key: String::from(meta.location).into_bytes(),
                     size: meta.size,
-                    etag: meta.e_tag,
+                    etag: meta.e_tag.map(quoted),
                 }),
                 Err(error) => Err(store_error("list", subject.as_str(), error)),
             })
@@ -202,11 +200,11 @@ impl Source {
             // A raw key names one object, so whichever version is there is the right one.
             return raw.get(key).await;
         }
-        let options = GetOptions { if_match: etag.map(str::to_owned), ..GetOptions::default() };
-        let result = self.store.get_opts(&location(key)?, options).await;
+        let result = self.store.get(&location(key)?).await;
         let result = result.map_err(|error| store_error("get", key, error))?;
         if let (Some(wanted), Some(found)) = (etag, &result.meta.e_tag)
             && wanted != found
+            && wanted != quoted(found.clone())
         {
             return Err(changed("get", key));
         }
@@ -240,18 +238,26 @@ impl Source {
         if let Some(local) = &self.local {
             return local.put(key, content, condition).await;
         }
+        let update =
+            |etag: &str, version| PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version });
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
-            Condition::Unchanged(etag) => {
-                PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version: None })
-            }
+            Condition::Unchanged(etag) => update(etag, None),
         };
-        let options = PutOptions { mode, ..PutOptions::default() };
-        match self.store.put_opts(&location(key)?, PutPayload::from_bytes(content), options).await {
-            Ok(result) => Ok(result.e_tag),
-            Err(error) => Err(store_error("put", key, error)),
+        let (at, content) = (location(key)?, PutPayload::from_bytes(content));
+        let mut result = self.store.put_opts(&at, content.clone(), mode.into()).await;
+        // GCS compares generations, which it does not list, and says so before it sends anything.
+        if let (Err(object_store::Error::Generic { store: "GCS", .. }), Condition::Unchanged(etag)) =
+            (&result, condition)
+        {
+            let found = self.store.head(&at).await.map_err(|error| store_error("head", key, error))?;
+            if found.e_tag.as_deref() != Some(etag) {
+                return Err(changed("put", key));
+            }
+            result = self.store.put_opts(&at, content, update(etag, found.version).into()).await;
         }
+        result.map(|result| result.e_tag).map_err(|error| store_error("put", key, error))
     }
 
     /// The largest object that goes in one request, and so on a condition if the store knows any.
@@ -331,6 +337,11 @@ fn location(key: &str) -> Result<StorePath> {
         _ => Err(Error::new("address", key, ErrorKind::InvalidPath)
             .with_detail("the store would take the key for another")),
     }
+}
+
+/// A version as every answer but a listing of Azure tells it.
+fn quoted(etag: String) -> String {
+    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
 }
 
 pub(crate) fn changed(operation: &'static str, key: &str) -> Error {

@@ -1,4 +1,4 @@
-//! An S3 bucket in this process: it keeps conditions in one step with the write, and misbehaves on demand.
+//! A bucket of S3 or GCS in this process: it keeps conditions in one step with the write, and misbehaves on demand.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -100,6 +100,20 @@ impl Bucket {
             .with_secret_access_key("s")
     }
 
+    /// The same bucket as GCS, which compares generations and not versions.
+    #[cfg(feature = "gcp")]
+    pub(crate) fn gcs(&self) -> Source {
+        let key = format!(
+            r#"{{"gcs_base_url":"http://127.0.0.1:{}","disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}}"#,
+            self.port
+        );
+        let builder = object_store::gcp::GoogleCloudStorageBuilder::new()
+            .with_bucket_name("bucket")
+            .with_service_account_key(key)
+            .with_client_options(object_store::ClientOptions::new().with_allow_http(true));
+        Source::new(Arc::new(builder.build().unwrap()))
+    }
+
     fn begin(&self, ask: Ask) -> usize {
         let log = &mut self.state.lock().unwrap().log;
         log.push(ask);
@@ -134,7 +148,9 @@ impl Served {
 
     fn send(self, mut stream: &TcpStream) -> std::io::Result<()> {
         let Self(status, version, length, body) = self;
-        let etag = version.map_or(String::new(), |version| format!("ETag: \"v{version}\"\r\n"));
+        let etag = version.map_or(String::new(), |version| {
+            format!("ETag: \"v{version}\"\r\nx-goog-generation: {version}\r\n")
+        });
         let fixed = "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nConnection: close\r\n";
         let head = format!("HTTP/1.1 {status} X\r\n{etag}{fixed}Content-Length: {length}\r\n\r\n");
         stream.write_all(head.as_bytes())?;
@@ -156,6 +172,10 @@ impl State {
                 }
             },
             Ask::Put => self.publish(request, request.body.clone()),
+            Ask::Delete if request.body.is_empty() => {
+                self.objects.remove(&request.key);
+                Served::of(204, "")
+            }
             Ask::Delete => {
                 let body = String::from_utf8_lossy(&request.body);
                 let keys = body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
@@ -204,10 +224,13 @@ impl State {
 
     /// Puts `content` in place if the condition holds.
     fn publish(&mut self, request: &Request, content: Vec<u8>) -> Served {
-        let found = self.objects.get(&request.key).map(|(_, version)| format!("\"v{version}\""));
+        let version = self.objects.get(&request.key).map(|(_, version)| *version);
+        let found = version.map(|version| format!("\"v{version}\""));
+        let generation = request.headers.get("x-goog-if-generation-match");
+        let generation = generation.is_none_or(|wanted| *wanted == version.unwrap_or(0).to_string());
         let absent = !request.headers.contains_key("if-none-match") || found.is_none();
         let same = request.headers.get("if-match").is_none_or(|wanted| found.as_ref() == Some(wanted));
-        if !absent || !same {
+        if !absent || !same || !generation {
             return Served::of(412, "<Error><Code>PreconditionFailed</Code></Error>");
         }
         self.count += 1;
@@ -220,7 +243,8 @@ impl State {
         for (key, (content, version)) in &self.objects {
             let size = content.len();
             xml.push_str(&format!(
-                "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>&quot;v{version}&quot;</ETag></Contents>"
+                "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>&quot;v{version}&quot;</ETag>\
+                 <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
             ));
         }
         Served::of(200, xml + "</ListBucketResult>")
@@ -254,12 +278,14 @@ fn read(stream: &TcpStream) -> Option<Request> {
         ("HEAD", _) => Ask::Head,
         ("PUT", true) => Ask::Part,
         ("PUT", false) => Ask::Put,
-        ("DELETE", _) => Ask::Abort,
+        ("DELETE", true) => Ask::Abort,
+        ("DELETE", false) => Ask::Delete,
         ("POST", true) => Ask::Complete,
-        // The client deletes in bulk, even if it is one object.
+        // The client of S3 deletes in bulk, even if it is one object.
         _ if query.contains_key("delete") => Ask::Delete,
         _ => Ask::Create,
     };
-    let key = path.strip_prefix("/bucket/").unwrap_or_default().to_owned();
+    let key = path.strip_prefix("/bucket/").unwrap_or_default();
+    let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
     Some(Request { ask, key, query, headers, body })
 }

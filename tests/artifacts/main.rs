@@ -3,6 +3,7 @@
 
 mod bucket;
 mod bundle;
+mod clouds;
 mod faults;
 mod keys;
 mod kill;

@@ -81,6 +81,13 @@ impl Server {
         Self { port, signed: true }
     }
 
+    /// Starts a server that checks no signature of ours; `home` goes with it.
+    pub(crate) fn start(command: impl FnOnce(u16) -> String, home: &std::path::Path) -> Self {
+        let port = free_port();
+        spawn(&format!("exec {}", command(port)), home);
+        Self { port, signed: false }.ready()
+    }
+
     fn ready(self) -> Self {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(60) {
@@ -156,10 +163,21 @@ impl Server {
     }
 
     pub(crate) fn http(&self, method: &str, target: &str, body: &[u8]) -> std::io::Result<String> {
+        self.http_with(method, target, "", body)
+    }
+
+    /// The same with more headers, each with the end of its line.
+    pub(crate) fn http_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
             self.port,
             body.len()
         );
