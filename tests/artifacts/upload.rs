@@ -22,16 +22,19 @@ const LARGE: usize = 20 << 20;
 /// A file of two parts, the second of them small.
 const SPLIT: usize = (8 << 20) + 1000;
 
+/// Longer than any answer takes on a busy machine.
+const PATIENT: Duration = Duration::from_secs(60);
+
 async fn mirror(artifacts: &Artifacts) -> MirrorReport {
     artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap()
 }
 
 /// Few attempts, short pauses, and the attempts that failed as they are told.
-fn telling(home: &Home, source: &Source) -> (Artifacts, Arc<Mutex<Vec<u32>>>) {
+fn telling(home: &Home, source: &Source, silence: Duration) -> (Artifacts, Arc<Mutex<Vec<u32>>>) {
     let retry = Retry::default()
         .with_attempts(3)
         .with_pause(Duration::from_millis(5), Duration::from_millis(20))
-        .with_silence(Duration::from_millis(500));
+        .with_silence(silence);
     let retried = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&retried);
     let artifacts = home.artifacts(source).with_retry(retry).with_progress(move |event| {
@@ -96,33 +99,38 @@ async fn of_two_hosts_with_a_large_file_one_wins_and_the_other_knows() {
     }
 }
 
+/// Mirrors a file while `faults` of the requests of one kind, from the `first` on, fail.
+async fn mirror_through(ask: Ask, first: usize, faults: usize, fault: Answer, silence: Duration) {
+    let name = format!("{ask:?} {fault:?}");
+    let bucket = Bucket::new(move |request, count| {
+        let fails = request.ask == ask && (first..first + faults).contains(&count);
+        if fails { Act::Refuse(fault.clone()) } else { Act::Serve }
+    });
+    let home = Home::new();
+    fs::write(home.workspace("large"), vec![7; SPLIT]).unwrap();
+    let (artifacts, retried) = telling(&home, &bucket.source(), silence);
+    let report = mirror(&artifacts).await;
+    assert!(report.is_complete() && report.uploaded() == 1, "{name}: {report:?}");
+    let attempts: Vec<u32> = (1..).take(faults).collect();
+    assert_eq!(*retried.lock().unwrap(), attempts, "{name}");
+    assert!(bucket.object("large").unwrap() == vec![7; SPLIT], "{name}");
+    assert_eq!(bucket.unfinished(), 0, "{name}");
+}
+
 #[tokio::test]
 async fn passing_faults_of_every_call_are_retried_and_told() {
-    let faults = [error(500), Answer::Closed];
-    let mut cases: Vec<(Ask, usize, Answer)> = Vec::new();
     for ask in [Ask::Create, Ask::Part, Ask::Complete, Ask::Head] {
-        cases.extend(faults.iter().map(|fault| (ask, 0, fault.clone())));
+        for fault in [error(500), Answer::Closed] {
+            mirror_through(ask, 0, 2, fault, PATIENT).await;
+        }
     }
+}
+
+#[tokio::test]
+async fn silence_of_the_store_is_given_up_and_tried_again() {
     // The second part is small, and so is the time that it may take.
-    cases.extend([
-        (Ask::Create, 0, Answer::Silent),
-        (Ask::Head, 0, Answer::Silent),
-        (Ask::Part, 1, Answer::Silent),
-    ]);
-    for (ask, first, fault) in cases {
-        let name = format!("{ask:?} {fault:?}");
-        let bucket = Bucket::new(move |request, count| {
-            let fails = request.ask == ask && (first..first + 2).contains(&count);
-            if fails { Act::Refuse(fault.clone()) } else { Act::Serve }
-        });
-        let home = Home::new();
-        fs::write(home.workspace("large"), vec![7; SPLIT]).unwrap();
-        let (artifacts, retried) = telling(&home, &bucket.source());
-        let report = mirror(&artifacts).await;
-        assert!(report.is_complete() && report.uploaded() == 1, "{name}: {report:?}");
-        assert_eq!(*retried.lock().unwrap(), [1, 2], "{name}");
-        assert!(bucket.object("large").unwrap() == vec![7; SPLIT], "{name}");
-        assert_eq!(bucket.unfinished(), 0, "{name}");
+    for (ask, first) in [(Ask::Create, 0), (Ask::Head, 0), (Ask::Part, 1)] {
+        mirror_through(ask, first, 1, Answer::Silent, Duration::from_secs(2)).await;
     }
 }
 
@@ -138,7 +146,7 @@ async fn deletion_and_its_comparison_are_retried() {
             });
         let home = Home::new();
         fs::write(home.workspace("a"), "soon gone").unwrap();
-        let (artifacts, retried) = telling(&home, &bucket.source());
+        let (artifacts, retried) = telling(&home, &bucket.source(), PATIENT);
         assert_eq!(mirror(&artifacts).await.uploaded(), 1);
         fs::remove_file(home.workspace("a")).unwrap();
         broken.store(true, Ordering::SeqCst);
@@ -196,7 +204,7 @@ async fn completion_that_fails_behind_a_200_is_no_success() {
         });
         let home = Home::new();
         fs::write(home.workspace("large"), vec![7; SPLIT]).unwrap();
-        let (artifacts, _) = telling(&home, &bucket.source());
+        let (artifacts, _) = telling(&home, &bucket.source(), PATIENT);
         let report = mirror(&artifacts).await;
         let found = match report.outcomes.as_slice() {
             [Mirrored::Failed { error, .. }] => Some(error.kind()),
