@@ -43,9 +43,9 @@
 //! | `InMemory` | yes, of any size | never |
 //! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
 //!
-//! Where it is "no", and everywhere in parts, the object is compared right before it is published, and what another host
+//! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
 //! puts between the two is overwritten. So it is with servers that heed the condition of a completion without a lock: of
-//! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2, which ignores `If-Match` there, up to seven. Of
+//! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2 up to seven; moto ignores `If-Match` there. Of
 //! eight puts in one request both let one through.
 //!
 //! All calls need a tokio runtime with time enabled, and do their file work on its blocking threads.
