@@ -21,12 +21,32 @@
 //!   completed by the next call, and never taken for a complete one.
 //! * Memory, disk, time and the number of requests are bounded, whatever the store does.
 //! * A mirror uploads what was opened beneath the workspace: no link, no second name of a file elsewhere, no FIFO.
-//! * With conditional puts two hosts do not overwrite each other's objects unnoticed.
+//! * Two hosts do not overwrite each other's objects unnoticed, as far as the store compares and puts in one step: see
+//!   [below](#conditions).
+//! * What a call that was interrupted has left of an upload in parts is removed by the next mirror (`Source::s3`).
 //!
 //! # What does not
 //! * A file that a guest changes while it is uploaded may be uploaded half old, half new; the next mirror sees the change.
-//! * A large object (over 8 MiB) is compared before its upload is completed, not by the store in one step with it.
-//! * Uploads in parts that a crash has interrupted stay in the store until its own rules remove them.
+//! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
+//!   objects that are put within moments. Nothing is deleted on a condition.
+//! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
+//!   no next mirror: set a lifecycle rule that aborts incomplete uploads.
+//!
+//! # Conditions
+//! A mirror remembers the version of each object, and a put asks for it. Whether the store compares and puts in one step:
+//!
+//! | store | one request | in parts |
+//! |---|---|---|
+//! | S3 by `Source::s3` | yes, up to 8 MiB | yes, where the server heeds `If-Match` and `If-None-Match` of a completion, as Amazon documents |
+//! | S3 Express, S3 with customer keys | yes, up to 16 MiB | no |
+//! | GCS, Azure, others by [`Source::new`] | as the store does, up to 16 MiB | no |
+//! | `InMemory` | yes, of any size | never |
+//! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
+//!
+//! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
+//! puts between the two is overwritten. So it is with servers that heed the condition of a completion without a lock: of
+//! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2 up to seven; moto ignores `If-Match` there. Of
+//! eight puts in one request both let one through.
 //!
 //! All calls need a tokio runtime with time enabled, and do their file work on its blocking threads.
 //!
@@ -63,12 +83,14 @@ mod bundle;
 mod fetch;
 mod journal;
 mod key;
+mod leftover;
 mod limits;
 #[cfg(feature = "aws")]
 mod listing;
 mod live;
 mod local;
 mod mirror;
+mod parts;
 mod plan;
 mod progress;
 mod publish;
@@ -81,6 +103,8 @@ mod source;
 mod stage;
 mod state;
 mod upload;
+#[cfg(feature = "aws")]
+mod xml;
 
 use std::sync::Arc;
 

@@ -210,7 +210,8 @@ impl Intent {
     }
 }
 
-fn open_append(state: &Root, name: &str) -> Result<std::fs::File> {
+/// Opens a file of the host's own for more lines.
+pub(crate) fn open_append(state: &Root, name: &str) -> Result<std::fs::File> {
     let mut options = cap_std::fs::OpenOptions::new();
     options.append(true).create(true);
     let file = cap_std::fs::Dir::from(state.try_clone()?)

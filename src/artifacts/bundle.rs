@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use manifest::Manifest;
 
-use super::fetch::{Content, Fetcher, Target, within, written};
+use super::fetch::{Content, Fetcher, Target, written};
 use super::key::Prefix;
 use super::limits::{ObjectLimits, Retry};
 use super::plan::Planned;
@@ -129,7 +129,7 @@ impl Bundles {
     pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
         let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
         let key = self.prefix.key(&path)?;
-        let read = async {
+        let read = || async {
             let mut body = self.source.get(&key, None).await?;
             let mut text = Vec::new();
             while let Some(chunk) = body.chunks.next().await {
@@ -140,7 +140,8 @@ impl Bundles {
             }
             Ok(text)
         };
-        let text = within(self.retry.deadline(MANIFEST_MAX as u64), &path, read).await?;
+        let limit = self.retry.deadline(MANIFEST_MAX as u64);
+        let text = self.retry.run(&self.progress, &path, limit, read).await?;
         let text = String::from_utf8(text).map_err(|_| {
             Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
         })?;

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use super::progress::{Event, Progress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+
 /// Bounds on what a restore takes in.
 ///
 /// Each is enforced on what really arrives; what a listing claims only lets a restore stop early.
@@ -101,6 +105,42 @@ impl Retry {
     /// The longest that an object of `bytes` bytes may take.
     pub(crate) fn deadline(&self, bytes: u64) -> Duration {
         self.silence.saturating_add(Duration::from_secs(bytes >> 14))
+    }
+
+    /// The result of `call`, made again while it fails for reasons that may pass. Each attempt may take `limit`.
+    pub(crate) async fn run<T, C: Future<Output = Result<T>>>(
+        &self,
+        progress: &Progress,
+        path: &SafePath,
+        limit: Duration,
+        mut call: impl FnMut() -> C,
+    ) -> Result<T> {
+        let mut attempt = 1;
+        loop {
+            let silent = || Error::new("ask for", path, ErrorKind::Io).with_detail("the store is silent");
+            let error = match tokio::time::timeout(limit, call()).await.unwrap_or_else(|_| Err(silent())) {
+                Err(error) if error.kind() == ErrorKind::Io => error,
+                result => return result,
+            };
+            self.wait(progress, path, &mut attempt, 0, error).await?;
+        }
+    }
+
+    /// Waits before the next attempt, and tells of it; gives `error` back if that was the last. The bytes that were
+    /// `moved` in vain are taken back.
+    pub(crate) async fn wait(
+        &self,
+        progress: &Progress,
+        path: &SafePath,
+        attempt: &mut u32,
+        moved: u64,
+        error: Error,
+    ) -> Result<()> {
+        let Some(delay) = self.pause(*attempt) else { return Err(error) };
+        progress.tell(&Event::Retried { path, attempt: *attempt, moved, delay, error: &error });
+        tokio::time::sleep(delay).await;
+        *attempt += 1;
+        Ok(())
     }
 
     /// The pause after the failure of `attempt`, counted from 1; none if it was the last.

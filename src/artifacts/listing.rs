@@ -3,17 +3,12 @@
 //! The problem: the page comes over the network and carries keys that others chose. Plain XML cannot hold every key
 //! (a control character makes it unreadable), so the request asks for URL-encoded keys.
 //!
-//! The defence: only the few elements of interest are read, at their exact depth; no document type, no entities but
-//! the predefined, no text longer than a key can be.
+//! The defence: only the few elements of interest are read, at their exact depth.
 
 use percent_encoding::percent_decode;
-use quick_xml::Reader;
-use quick_xml::events::Event;
 
 use super::source::Listed;
-
-/// Longest text of one element: 1024 bytes of key, each as `%XX`.
-const TEXT_MAX: usize = 4096;
+use super::xml::{self, Malformed};
 
 /// What one page tells.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,9 +18,6 @@ pub(super) struct Page {
     pub(super) next: Option<String>,
 }
 
-/// Why a page cannot be read.
-pub(super) type Malformed = &'static str;
-
 #[derive(Default)]
 struct Object {
     key: Option<String>,
@@ -34,81 +26,34 @@ struct Object {
 }
 
 /// Reads a `ListBucketResult`.
-pub(super) fn parse(xml: &[u8]) -> Result<Page, Malformed> {
-    let text = std::str::from_utf8(xml).map_err(|_| "listing is not UTF-8")?;
-    let mut reader = Reader::from_str(text);
-    let mut path: Vec<String> = Vec::new();
-    let mut content = String::new();
+pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
     let mut object = Object::default();
     let mut objects = Vec::new();
-    let (mut truncated, mut token, mut encoded) = (false, None, false);
-    loop {
-        match reader.read_event().map_err(|_| "listing is not well-formed")? {
-            Event::Start(element) => {
-                let name = std::str::from_utf8(element.local_name().into_inner()).unwrap_or_default();
-                if path.len() >= 8 {
-                    return Err("listing is nested too deep");
-                }
-                path.push(name.to_owned());
-                content.clear();
+    let (mut truncated, mut token, mut encoded, mut whole) = (false, None, false, false);
+    xml::read(bytes, |names, text| {
+        match names {
+            ["ListBucketResult", "IsTruncated"] => truncated = text == "true",
+            ["ListBucketResult", "NextContinuationToken"] => token = Some(text),
+            ["ListBucketResult", "EncodingType"] => encoded = text == "url",
+            ["ListBucketResult", "Contents", "Key"] => object.key = Some(text),
+            ["ListBucketResult", "Contents", "Size"] => {
+                object.size = Some(text.trim().parse().map_err(|_| "listing has a bad size")?);
             }
-            Event::Text(part) => append(&mut content, &part.decode().map_err(|_| "listing is not UTF-8")?)?,
-            Event::CData(part) => append(&mut content, &part.decode().map_err(|_| "listing is not UTF-8")?)?,
-            Event::GeneralRef(entity) => {
-                let character = match entity.resolve_char_ref() {
-                    Ok(Some(character)) => character,
-                    Ok(None) => predefined(&entity).ok_or("listing has an unknown entity")?,
-                    Err(_) => return Err("listing has an unknown entity"),
-                };
-                append(&mut content, character.encode_utf8(&mut [0; 4]))?;
-            }
-            Event::End(_) => {
-                let names: Vec<&str> = path.iter().map(String::as_str).collect();
-                let text = std::mem::take(&mut content);
-                match names.as_slice() {
-                    ["ListBucketResult", "IsTruncated"] => truncated = text == "true",
-                    ["ListBucketResult", "NextContinuationToken"] => token = Some(text),
-                    ["ListBucketResult", "EncodingType"] => encoded = text == "url",
-                    ["ListBucketResult", "Contents", "Key"] => object.key = Some(text),
-                    ["ListBucketResult", "Contents", "Size"] => {
-                        object.size = Some(text.trim().parse().map_err(|_| "listing has a bad size")?);
-                    }
-                    ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(text),
-                    ["ListBucketResult", "Contents"] => objects.push(std::mem::take(&mut object)),
-                    ["ListBucketResult"] => {
-                        let next = match (truncated, token) {
-                            (false, _) => None,
-                            (true, Some(token)) if !token.is_empty() => Some(token),
-                            (true, _) => return Err("listing goes on without a token"),
-                        };
-                        let objects = objects.into_iter().map(|object| listed(object, encoded));
-                        return Ok(Page { objects: objects.collect::<Result<_, _>>()?, next });
-                    }
-                    _ => {}
-                }
-                path.pop();
-            }
-            Event::DocType(_) => return Err("listing has a document type"),
-            Event::Eof => return Err("listing is cut short"),
-            Event::Empty(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
+            ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(text),
+            ["ListBucketResult", "Contents"] => objects.push(std::mem::take(&mut object)),
+            ["ListBucketResult"] => whole = true,
+            _ => {}
         }
-    }
-}
-
-fn append(content: &mut String, part: &str) -> Result<(), Malformed> {
-    content.push_str(part);
-    if content.len() > TEXT_MAX { Err("listing has an overlong text") } else { Ok(()) }
-}
-
-fn predefined(entity: &[u8]) -> Option<char> {
-    Some(match entity {
-        b"lt" => '<',
-        b"gt" => '>',
-        b"amp" => '&',
-        b"quot" => '"',
-        b"apos" => '\'',
-        _ => return None,
-    })
+        Ok(())
+    })?;
+    let next = match (truncated, token) {
+        _ if !whole => return Err("answer is no listing"),
+        (false, _) => None,
+        (true, Some(token)) if !token.is_empty() => Some(token),
+        (true, _) => return Err("listing goes on without a token"),
+    };
+    let objects = objects.into_iter().map(|object| listed(object, encoded));
+    Ok(Page { objects: objects.collect::<Result<_, _>>()?, next })
 }
 
 fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
@@ -165,19 +110,19 @@ mod tests {
             ("<Contents><Size>1</Size></Contents>", "listing has an object without key or size"),
             ("<Contents><Key>a</Key><Size>-1</Size></Contents>", "listing has a bad size"),
             ("<Contents><Key>a</Key><Size>99999999999999999999</Size></Contents>", "listing has a bad size"),
-            ("<Contents><Key>&boom;</Key></Contents>", "listing has an unknown entity"),
-            (&format!("<Prefix>{long}</Prefix>"), "listing has an overlong text"),
-            ("<a><a><a><a><a><a><a><a></a></a></a></a></a></a></a></a>", "listing is nested too deep"),
-            ("<Contents></Key>", "listing is not well-formed"),
+            ("<Contents><Key>&boom;</Key></Contents>", "answer has an unknown entity"),
+            (&format!("<Prefix>{long}</Prefix>"), "answer has an overlong text"),
+            ("<a><a><a><a><a><a><a><a></a></a></a></a></a></a></a></a>", "answer is nested too deep"),
+            ("<Contents></Key>", "answer is not well-formed"),
         ];
         for (body, reason) in cases {
             assert_eq!(page(body), Err(reason), "{body}");
         }
         for (xml, reason) in [
-            ("", "listing is cut short"),
-            ("<html>", "listing is cut short"),
-            ("<ListBucketResult><Contents>", "listing is cut short"),
-            ("<!DOCTYPE a [<!ENTITY b \"c\">]><ListBucketResult/>", "listing has a document type"),
+            ("", "answer is cut short"),
+            ("<html>", "answer is cut short"),
+            ("<ListBucketResult><Contents>", "answer is cut short"),
+            ("<!DOCTYPE a [<!ENTITY b \"c\">]><ListBucketResult/>", "answer has a document type"),
         ] {
             assert_eq!(parse(xml.as_bytes()), Err(reason), "{xml}");
         }

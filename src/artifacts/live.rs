@@ -10,12 +10,13 @@ use sha2::{Digest as _, Sha256};
 use super::Artifacts;
 use super::base::{Base, Intent};
 use super::fetch::{Content, Fetcher, Target, written};
+use super::leftover::Leftovers;
 use super::plan::{Planned, is_reserved};
 use super::record::{Digest, Record};
 use super::restore::{OnLocal, Restored};
 use super::source::Condition;
 use super::state::{Places, blocking, lock};
-use super::upload::Uploader;
+use super::upload::{Room, Uploader};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::NewFile;
@@ -49,7 +50,9 @@ impl Artifacts {
             );
         }
         let key = self.prefix.key(path)?;
-        let Some(object) = self.source.head(&key).await? else { return Ok(None) };
+        let head = || self.source.head(&key);
+        let head = self.retry.run(&self.progress, path, self.retry.silence(), head);
+        let Some(object) = head.await? else { return Ok(None) };
         let object =
             Planned { path: path.clone(), size: object.size, etag: object.etag.map(String::into_boxed_str) };
         let fetcher = Fetcher::new(
@@ -117,14 +120,8 @@ impl Artifacts {
             let busy = busy.unwrap_or_else(|| Error::new("put", path, ErrorKind::Busy));
             return Ok(Put { key, uploaded: Err(busy) });
         };
-        let uploader = Uploader::new(
-            self.source.clone(),
-            self.prefix.clone(),
-            self.limits,
-            self.retry,
-            self.progress.clone(),
-            Arc::clone(&self.places),
-        );
+        let room = Room::beside(&self.limits, std::iter::empty());
+        let uploader = Uploader::new(self, room, Leftovers::default());
         let size = bytes.len() as u64;
         let uploaded = match uploader.put_whole(&key, path, bytes, Condition::Always).await {
             Ok(etag) => {

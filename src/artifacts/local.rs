@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::source::{Body, Condition, Listed, changed};
 use super::state::blocking;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Limits, Metadata, Root};
+use crate::root::{Limits, Metadata, NewFile, Root};
 
 /// Most entries of one listing, directories included.
 const ENTRIES: u64 = 10_000_000;
@@ -89,35 +89,68 @@ impl Local {
         content: Bytes,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
-        let replace = match condition {
-            Condition::Always => true,
-            Condition::Absent => false,
-            Condition::Unchanged(_) => {
-                return Err(Error::new("put", key, ErrorKind::Unsupported)
-                    .with_detail("a directory does not compare and put in one step"));
-            }
-        };
+        if let Condition::Unchanged(_) = condition {
+            return Err(Error::new("put", key, ErrorKind::Unsupported)
+                .with_detail("a directory does not compare and put in one step"));
+        }
         let (root, path) = (Arc::clone(&self.0), key.to_owned());
+        let absent = condition == Condition::Absent;
         blocking("put", move || {
-            if let Some((parent, _)) = path.rsplit_once('/') {
-                root.ensure_dir(parent)?;
-            }
-            let mut file = root.new_file(&path)?;
-            file.write_all(&content)
-                .map_err(|error| Error::new("put", &path, ErrorKind::Io).with_source(error))?;
-            if replace {
-                file.commit_replace()?
-            } else {
-                file.commit()?
-            }
-            Ok(Some(version(root.open_contained(&path)?.metadata())))
+            let mut draft = Draft::new(root, path)?;
+            draft.write(&content)?;
+            draft.publish(absent)
         })
         .await
+    }
+
+    /// Starts a file for `key` that has no name yet.
+    pub(crate) async fn draft(&self, key: &str) -> Result<Draft> {
+        let (root, path) = (Arc::clone(&self.0), key.to_owned());
+        blocking("put", move || Draft::new(root, path)).await
     }
 
     pub(crate) async fn delete(&self, key: &str) -> Result<()> {
         let (root, path) = (Arc::clone(&self.0), key.to_owned());
         blocking("delete", move || super::state::forget(&root, &path)).await
+    }
+}
+
+/// A file on its way, unnamed until it is published.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    root: Arc<Root>,
+    path: String,
+    file: Option<NewFile>,
+}
+
+impl Draft {
+    fn new(root: Arc<Root>, path: String) -> Result<Self> {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            root.ensure_dir(parent)?;
+        }
+        let file = Some(root.new_file(&path)?);
+        Ok(Self { root, path, file })
+    }
+
+    pub(crate) fn write(&mut self, part: &[u8]) -> Result<()> {
+        let failed = |error| Error::new("put", &self.path, ErrorKind::Io).with_source(error);
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(part)).map_err(failed)
+    }
+
+    /// Gives the file its name, with `absent` only if that is free, and tells its version.
+    pub(crate) fn publish(&mut self, absent: bool) -> Result<Option<String>> {
+        let leaf = self.path.rsplit('/').next().unwrap_or_default();
+        match self.file.take() {
+            Some(mut file) if absent => {
+                if let Err(error) = file.commit_as(leaf) {
+                    self.file = Some(file);
+                    return Err(error);
+                }
+            }
+            Some(file) => file.commit_replace()?,
+            None => return Err(Error::new("put", &self.path, ErrorKind::Io).with_detail("is published")),
+        }
+        Ok(Some(version(self.root.open_contained(&self.path)?.metadata())))
     }
 }
 
@@ -152,7 +185,7 @@ fn listed(key: Vec<u8>, metadata: &Metadata) -> Listed {
     Listed { key, size: metadata.len(), etag: Some(version(metadata)) }
 }
 
-/// The version of a file, as a `LocalFileSystem` tells it after an upload in parts.
+/// The version of a file, as a `LocalFileSystem` tells it.
 fn version(metadata: &Metadata) -> String {
     let modified = metadata.modified().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     format!("\"{:x}-{modified:x}-{:x}\"", metadata.ino(), metadata.len())

@@ -15,6 +15,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::Artifacts;
 use super::base::{Base, Intents};
+use super::leftover::Leftovers;
 use super::progress::Event;
 use super::snapshot::{Diff, Hashing, Snapshot};
 use super::state::{blocking, lock};
@@ -39,8 +40,8 @@ pub enum Deletions {
 pub enum Overwrites {
     /// Leaves them, and reports a conflict.
     ///
-    /// Up to 8 MiB the store itself compares and puts in one step, if it can. A larger object goes in parts and is
-    /// compared right before the upload is completed: what another host puts between the two is overwritten.
+    /// The store itself compares and puts in one step, if it can; [which can](super#conditions) differs for large
+    /// objects. Elsewhere the object is compared right before, and what another host puts between the two is overwritten.
     Refuse,
     /// Overwrites them.
     Allow,
@@ -239,15 +240,10 @@ impl Artifacts {
         let touched: HashSet<&SafePath> = changed.iter().chain(&deleted).collect();
         let staying = base.records().filter(|record| !touched.contains(&record.path));
         let room = Room::beside(&self.limits, staying);
-        let uploader = Uploader::new(
-            self.source.clone(),
-            self.prefix.clone(),
-            self.limits,
-            self.retry,
-            self.progress.clone(),
-            Arc::clone(&self.places),
-        )
-        .with_room(room);
+        let places = Arc::clone(&self.places);
+        let leftovers = blocking("read", move || Leftovers::read(&places.state)).await?;
+        let uploader = Uploader::new(self, room, leftovers);
+        uploader.clear_leftovers().await;
         let always = overwrites == Overwrites::Allow;
         {
             let (uploader, intents, base) = (&uploader, &intents, &base);
@@ -306,6 +302,7 @@ impl Artifacts {
         let places = Arc::clone(&self.places);
         blocking("write", move || {
             base.write(&places.state)?;
+            uploader.write_leftovers()?;
             intents.rewrite(&places.state)
         })
         .await
@@ -322,7 +319,7 @@ impl Artifacts {
         .await?;
         let key = self.prefix.key(path)?;
         if uploader.owns(&key, path, known).await? {
-            self.source.delete(&key).await?;
+            uploader.delete(&key, path).await?;
             return Ok(true);
         }
         Ok(false)

@@ -3,9 +3,12 @@
 //! The problem: the store's own listing turns each key into a path. A key that is no path ends the listing, and
 //! `/abs` and `dir/` come out as `abs` and `dir`, which are other objects.
 //!
-//! The defence: requests of our own, with the endpoint, credentials and HTTP client of the store.
+//! The defence: requests of our own, with the endpoint, credentials and HTTP client of the store. An upload in parts is
+//! completed by one, too, since the store's own completion takes no condition.
 //!
 //! What is left: a URL cannot hold a `.` or `..` segment, in any spelling, so such a key is listed but not read.
+
+mod complete;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,12 +18,12 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use http::header::{CONTENT_LENGTH, ETAG};
 use http::{Method, StatusCode};
-use object_store::StaticCredentialProvider;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
 use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse, ReqwestConnector,
 };
 use object_store::signer::Signer as _;
+use object_store::{ClientConfigKey, RetryConfig, StaticCredentialProvider};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::listing;
@@ -36,6 +39,8 @@ const KEY: &AsciiSet = &QUERY.remove(b'/');
 const PAGE_MAX: usize = 16 << 20;
 /// Pages in a row without a single object before a listing counts as endless.
 const EMPTY_PAGES: u32 = 64;
+/// The longest that a page may take.
+const PAGE_WAIT: Duration = Duration::from_secs(60);
 /// Attempts for one page.
 const ATTEMPTS: u32 = 5;
 
@@ -83,6 +88,7 @@ impl S3 {
 
         let (bucket, region) = endpoint(builder.clone())?;
         let shared = Shared::default();
+        let builder = if special { builder } else { unhurried(builder) };
         let store = builder
             .with_http_connector(shared.clone())
             .build()
@@ -135,8 +141,9 @@ impl S3 {
         let url = format!("{}?{query}", self.bucket);
         let mut attempt = 1;
         loop {
-            let result = self.page_once(&url, prefix).await;
-            match result {
+            let silent = || Err(malformed("list", prefix, "the store is silent"));
+            let page = tokio::time::timeout(PAGE_WAIT, self.page_once(&url, prefix)).await;
+            match page.unwrap_or_else(|_| silent()) {
                 Err(error) if error.kind() == ErrorKind::Io && attempt < ATTEMPTS => {
                     tokio::time::sleep(Duration::from_millis(50 << attempt)).await;
                     attempt += 1;
@@ -148,16 +155,8 @@ impl S3 {
 
     async fn page_once(&self, url: &str, prefix: &str) -> Result<listing::Page> {
         let response = self.send("list", prefix, url).await?;
-        let mut chunks = response.into_body().bytes_stream();
-        let mut xml: Vec<u8> = Vec::new();
-        while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| transport("list", prefix, error))?;
-            if xml.len() + chunk.len() > PAGE_MAX {
-                return Err(malformed(prefix, "listing has an overlong page"));
-            }
-            xml.extend_from_slice(&chunk);
-        }
-        listing::parse(&xml).map_err(|reason| malformed(prefix, reason))
+        let xml = read_body("list", prefix, response, PAGE_MAX).await?;
+        listing::parse(&xml).map_err(|reason| malformed("list", prefix, reason))
     }
 
     /// Opens the object with exactly this key.
@@ -167,8 +166,7 @@ impl S3 {
                 Error::new("get", key, ErrorKind::InvalidPath).with_detail("a URL cannot hold a dot segment")
             );
         }
-        let url = format!("{}/{}", self.bucket, utf8_percent_encode(key, KEY));
-        let response = self.send("get", key, &url).await?;
+        let response = self.send("get", key, &self.url(key)).await?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
         let etag = header(ETAG).map(str::to_owned);
@@ -181,14 +179,27 @@ impl S3 {
         Ok(Body { size, etag, chunks })
     }
 
+    fn url(&self, key: &str) -> String {
+        format!("{}/{}", self.bucket, utf8_percent_encode(key, KEY))
+    }
+
     /// Signs and sends a GET; any answer but 200 is an error.
     async fn send(&self, operation: &'static str, subject: &str, url: &str) -> Result<HttpResponse> {
-        let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = url.parse().map_err(|error| {
-            Error::new(operation, subject, ErrorKind::InvalidPath)
-                .with_source(std::io::Error::other::<http::uri::InvalidUri>(error))
-        })?;
+        let request = request(operation, subject, Method::GET, url, HttpRequestBody::empty())?;
+        let response = self.execute(operation, subject, request).await?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(refusal(operation, subject, status)),
+        }
+    }
+
+    /// Signs and sends `request`.
+    async fn execute(
+        &self,
+        operation: &'static str,
+        subject: &str,
+        mut request: HttpRequest,
+    ) -> Result<HttpResponse> {
         if self.signed {
             let credential = self.store.credentials().get_credential().await;
             let credential = credential.map_err(|error| store_error(operation, subject, error))?;
@@ -197,21 +208,62 @@ impl S3 {
                 .try_authorize(&mut request, None)
                 .map_err(|error| store_error(operation, subject, error))?;
         }
-        let response =
-            self.client.execute(request).await.map_err(|error| transport(operation, subject, error))?;
-        let status = response.status();
-        let kind = match status {
-            StatusCode::OK => return Ok(response),
-            StatusCode::NOT_FOUND => ErrorKind::NotFound,
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
-            StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT => ErrorKind::Busy,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => ErrorKind::Io,
-            status if status.is_server_error() => ErrorKind::Io,
-            _ => ErrorKind::Unsupported,
-        };
-        Err(Error::new(operation, subject, kind)
-            .with_detail(format!("the store answers {}", status.as_u16())))
+        self.client.execute(request).await.map_err(|error| transport(operation, subject, error))
     }
+}
+
+fn request(
+    operation: &'static str,
+    subject: &str,
+    method: Method,
+    url: &str,
+    body: HttpRequestBody,
+) -> Result<HttpRequest> {
+    let mut request = HttpRequest::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = url.parse().map_err(|error| {
+        Error::new(operation, subject, ErrorKind::InvalidPath)
+            .with_source(std::io::Error::other::<http::uri::InvalidUri>(error))
+    })?;
+    Ok(request)
+}
+
+/// The whole body of an answer, if it has no more than `limit` bytes.
+async fn read_body(
+    operation: &'static str,
+    subject: &str,
+    response: HttpResponse,
+    limit: usize,
+) -> Result<Vec<u8>> {
+    let mut chunks = response.into_body().bytes_stream();
+    let mut body: Vec<u8> = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| transport(operation, subject, error))?;
+        if body.len() + chunk.len() > limit {
+            return Err(malformed(operation, subject, "answer is overlong"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn refusal(operation: &'static str, subject: &str, status: StatusCode) -> Error {
+    let kind = match status {
+        StatusCode::NOT_FOUND => ErrorKind::NotFound,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
+        StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT => ErrorKind::Busy,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => ErrorKind::Io,
+        StatusCode::NOT_IMPLEMENTED => ErrorKind::Unsupported,
+        status if status.is_server_error() => ErrorKind::Io,
+        _ => ErrorKind::Unsupported,
+    };
+    Error::new(operation, subject, kind).with_detail(format!("the store answers {}", status.as_u16()))
+}
+
+/// Leaves retries and deadlines to our own, which are counted, told, and know how much a request moves.
+fn unhurried(builder: AmazonS3Builder) -> AmazonS3Builder {
+    let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    builder.with_retry(once).with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "30 days")
 }
 
 /// The bucket's URL and region, as the store itself would use them.
@@ -237,8 +289,8 @@ fn endpoint(builder: AmazonS3Builder) -> Result<(String, String)> {
     Ok((bucket, region))
 }
 
-fn malformed(prefix: &str, reason: &'static str) -> Error {
-    Error::new("list", prefix, ErrorKind::Io).with_detail(reason)
+fn malformed(operation: &'static str, subject: &str, reason: &'static str) -> Error {
+    Error::new(operation, subject, ErrorKind::Io).with_detail(reason)
 }
 
 fn transport(operation: &'static str, subject: &str, error: object_store::client::HttpError) -> Error {

@@ -8,13 +8,11 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as StorePath;
-use object_store::{
-    GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
-    UpdateVersion,
-};
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, UpdateVersion};
 
 use super::key::Prefix;
 use super::local::Local;
+use super::parts::{Parts, Way};
 #[cfg(feature = "aws")]
 use super::s3::S3;
 use crate::AmbientAuthority;
@@ -22,6 +20,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
+
+/// The usual size of a part.
+pub(crate) const PART: u64 = 8 << 20;
+/// The largest object in one request to a store that completes an upload in parts whatever it holds by then.
+const WHOLE: u64 = 16 << 20;
 
 /// An object store, as restore and mirror see it.
 ///
@@ -93,8 +96,8 @@ impl Source {
 
     /// Uses the directory at `path`, beneath a [`Root`] and by raw names.
     ///
-    /// One bad name, link or special file in it is one refusal. Files over 8 MiB are written by a `LocalFileSystem`, which
-    /// follows links in directories: let no guest write to the directory.
+    /// One bad name, link or special file in it is one refusal, and none is followed, reading or writing. An object takes
+    /// the place of another after a comparison, not in one step with it.
     ///
     /// # Errors
     /// As [`Root::open_ambient`].
@@ -114,8 +117,9 @@ impl Source {
 
     /// Uses an S3 bucket by raw keys, with the credentials, the endpoint and the client options of `builder`.
     ///
-    /// Buckets of S3 Express and buckets with customer keys use the store's own listing. An HTTP connector set
-    /// in `builder` is replaced by the default one.
+    /// Buckets of S3 Express and buckets with customer keys use the store's own listing, and its completion of uploads
+    /// in parts. For all others what `builder` says of retries and of the time that a whole request may take does not
+    /// count, since [`Retry`](super::Retry) does. An HTTP connector set in `builder` is replaced by the default one.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if `builder` does not describe a bucket.
@@ -174,7 +178,7 @@ impl Source {
                 Ok(meta) => Ok(Listed {
                     key: String::from(meta.location).into_bytes(),
                     size: meta.size,
-                    etag: meta.e_tag,
+                    etag: meta.e_tag.map(quoted),
                 }),
                 Err(error) => Err(store_error("list", subject.as_str(), error)),
             })
@@ -196,11 +200,11 @@ impl Source {
             // A raw key names one object, so whichever version is there is the right one.
             return raw.get(key).await;
         }
-        let options = GetOptions { if_match: etag.map(str::to_owned), ..GetOptions::default() };
-        let result = self.store.get_opts(&location(key)?, options).await;
+        let result = self.store.get(&location(key)?).await;
         let result = result.map_err(|error| store_error("get", key, error))?;
         if let (Some(wanted), Some(found)) = (etag, &result.meta.e_tag)
             && wanted != found
+            && wanted != quoted(found.clone())
         {
             return Err(changed("get", key));
         }
@@ -234,23 +238,72 @@ impl Source {
         if let Some(local) = &self.local {
             return local.put(key, content, condition).await;
         }
+        let update =
+            |etag: &str, version| PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version });
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
-            Condition::Unchanged(etag) => {
-                PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version: None })
-            }
+            Condition::Unchanged(etag) => update(etag, None),
         };
-        let options = PutOptions { mode, ..PutOptions::default() };
-        match self.store.put_opts(&location(key)?, PutPayload::from_bytes(content), options).await {
-            Ok(result) => Ok(result.e_tag),
-            Err(error) => Err(store_error("put", key, error)),
+        let (at, content) = (location(key)?, PutPayload::from_bytes(content));
+        let mut result = self.store.put_opts(&at, content.clone(), mode.into()).await;
+        // GCS compares generations, which it does not list, and says so before it sends anything.
+        if let (Err(object_store::Error::Generic { store: "GCS", .. }), Condition::Unchanged(etag)) =
+            (&result, condition)
+        {
+            let found = self.store.head(&at).await.map_err(|error| store_error("head", key, error))?;
+            if found.e_tag.as_deref() != Some(etag) {
+                return Err(changed("put", key));
+            }
+            result = self.store.put_opts(&at, content, update(etag, found.version).into()).await;
+        }
+        result.map(|result| result.e_tag).map_err(|error| store_error("put", key, error))
+    }
+
+    /// The largest object that goes in one request, and so on a condition if the store knows any.
+    pub(crate) fn whole(&self) -> u64 {
+        #[cfg(feature = "aws")]
+        if self.raw.is_some() {
+            return PART;
+        }
+        match self.local {
+            Some(_) => PART,
+            // It holds every object in memory anyway. Its name is all that a store tells of itself.
+            None if self.store.to_string() == "InMemory" => u64::MAX,
+            None => WHOLE,
         }
     }
 
     /// Starts an upload in parts.
-    pub(crate) async fn put_parts(&self, key: &str) -> Result<Box<dyn MultipartUpload>> {
-        self.store.put_multipart(&location(key)?).await.map_err(|error| store_error("put", key, error))
+    pub(crate) async fn begin(&self, key: &str) -> Result<Parts> {
+        let way = if let Some(local) = &self.local {
+            Way::Local(Some(local.draft(key).await?))
+        } else {
+            self.begin_remote(key).await?
+        };
+        Ok(Parts::new(key, way))
+    }
+
+    async fn begin_remote(&self, key: &str) -> Result<Way> {
+        let at = location(key)?;
+        #[cfg(feature = "aws")]
+        if let Some(raw) = &self.raw {
+            let id = raw.create(&at).await?;
+            return Ok(Way::S3 { bucket: Arc::clone(raw), at, id, said: Vec::new() });
+        }
+        let upload = self.store.put_multipart(&at).await;
+        upload.map(Way::Store).map_err(|error| store_error("put", key, error))
+    }
+
+    /// Discards an upload of an earlier call; one that is not there counts as discarded.
+    pub(crate) async fn abort(&self, key: &str, id: &str) -> Result<()> {
+        #[cfg(feature = "aws")]
+        if let Some(raw) = &self.raw {
+            return raw.abort(&location(key)?, &id.to_owned()).await;
+        }
+        // No other store has such ids.
+        let _ = (key, id);
+        Ok(())
     }
 
     /// Removes the object `key`; one that is not there counts as removed.
@@ -284,6 +337,11 @@ fn location(key: &str) -> Result<StorePath> {
         _ => Err(Error::new("address", key, ErrorKind::InvalidPath)
             .with_detail("the store would take the key for another")),
     }
+}
+
+/// A version as every answer but a listing of Azure tells it.
+fn quoted(etag: String) -> String {
+    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
 }
 
 pub(crate) fn changed(operation: &'static str, key: &str) -> Error {

@@ -208,3 +208,20 @@ async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
         assert_eq!(*planned.lock().unwrap(), [(2, 8)], "{store}");
     }
 }
+
+#[tokio::test]
+async fn manifest_is_read_again_after_a_passing_fault() {
+    use crate::bucket::{Act, Ask, Bucket};
+    use crate::stub::Answer;
+
+    let bucket = Bucket::new(|request, count| match request.ask == Ask::Get && count == 0 {
+        true => Act::Refuse(Answer::Announced(100, b"cut".to_vec())),
+        false => Act::Serve,
+    });
+    let source = bucket.source();
+    publish(&source, "1", &[("SKILL.md", b"one")]).await;
+    let home = Home::new();
+    let bundles = bundles(&home, &source);
+    bundles.install(&version(&bundles, "1").await).await.unwrap();
+    assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
+}

@@ -1,7 +1,9 @@
 //! Artifacts against real stores: in memory, a directory, moto and SeaweedFS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod bucket;
 mod bundle;
+mod clouds;
 mod faults;
 mod keys;
 mod kill;
@@ -13,6 +15,7 @@ mod race;
 mod restore;
 mod stub;
 mod support;
+mod upload;
 
 fn skip(reason: &str) {
     println!("skipped: {reason}");

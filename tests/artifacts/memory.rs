@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use beneath::artifacts::{Ended, OnLocal, Source};
+use beneath::artifacts::{Deletions, Ended, OnLocal, Overwrites, Source};
 use object_store::local::LocalFileSystem;
 
 use crate::support::{self, Home};
@@ -52,6 +52,11 @@ fn many_small_objects_are_never_in_memory_together() {
     run("many");
 }
 
+#[test]
+fn one_large_file_is_never_in_memory_on_its_way_up() {
+    run("mirror");
+}
+
 /// Not a test by itself: what the children run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
@@ -61,6 +66,7 @@ async fn child() {
     let objects = remote.join("sessions/s1");
     std::fs::create_dir_all(&objects).unwrap();
     let count = match task.as_str() {
+        "mirror" => 0,
         "large" => {
             let size = if full_size() { 2 << 30 } else { 256 << 20 };
             std::fs::File::create(objects.join("large")).unwrap().set_len(size).unwrap();
@@ -78,6 +84,9 @@ async fn child() {
             count
         }
     };
+    if task == "mirror" {
+        return mirror(&remote).await;
+    }
     let source = Source::new(Arc::new(LocalFileSystem::new_with_prefix(&remote).unwrap()));
     let artifacts = support::artifacts_at(&home.path(""), &source);
     let before = reset();
@@ -86,4 +95,23 @@ async fn child() {
     assert_eq!((report.ended, report.placed()), (Ended::Complete, count));
     println!("{task}: {count} objects, {} KiB more at the peak", used >> 10);
     assert!(used < ALLOWED, "{} MiB more", used >> 20);
+}
+
+async fn mirror(remote: &std::path::Path) {
+    let size = if full_size() { 2 << 30 } else { 256 << 20 };
+    let sources = [
+        ("directory", Source::local(remote, beneath::ambient_authority()).unwrap()),
+        ("store", Source::new(Arc::new(LocalFileSystem::new_with_prefix(remote).unwrap()))),
+    ];
+    for (name, source) in sources {
+        let home = Home::new();
+        std::fs::File::create(home.workspace("large")).unwrap().set_len(size).unwrap();
+        let artifacts = home.artifacts(&source);
+        let before = reset();
+        let report = artifacts.mirror(Deletions::Keep, Overwrites::Allow).await.unwrap();
+        let used = peak() - before;
+        assert_eq!(report.uploaded(), 1, "{report:?}");
+        println!("{name}: {size} bytes mirrored, {} KiB more at the peak", used >> 10);
+        assert!(used < ALLOWED, "{} MiB more", used >> 20);
+    }
 }

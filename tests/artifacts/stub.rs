@@ -22,6 +22,8 @@ pub(crate) enum Answer {
     Endless,
     /// Not even a status line.
     Closed,
+    /// The same, and the connection stays open.
+    Silent,
 }
 
 pub(crate) struct Stub {
@@ -83,7 +85,7 @@ fn request(stream: &TcpStream) -> Option<String> {
     Some(target)
 }
 
-fn respond(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
+pub(crate) fn respond(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
     let mut head = |status: u16, length: Option<usize>| {
         let length = length.map_or(String::new(), |length| format!("Content-Length: {length}\r\n"));
         let head = format!("HTTP/1.1 {status} X\r\nETag: \"e\"\r\nConnection: close\r\n{length}\r\n");
@@ -111,6 +113,10 @@ fn respond(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
             }
         }
         Answer::Closed => Ok(()),
+        Answer::Silent => {
+            std::thread::sleep(Duration::from_secs(20));
+            Ok(())
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn weed() -> Option<&'static Server> {
             let port = free_port();
             let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
             spawn(&format!(
-                "exec env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{}' -logdir='{}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{}' -s3 -s3.port={port} -s3.config='{}' \
+                "exec env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{}' -logdir='{}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{}' -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config='{}' \
                  -master.port={} -volume.port={} -filer.port={} -master.volumeSizeLimitMB=64 -volume.max=2000",
                 program.display(),
                 home.display(),
@@ -79,6 +79,13 @@ impl Server {
     /// A server that another process has started.
     pub(crate) fn at(port: u16) -> Self {
         Self { port, signed: true }
+    }
+
+    /// Starts a server that checks no signature of ours; `home` goes with it.
+    pub(crate) fn start(command: impl FnOnce(u16) -> String, home: &std::path::Path) -> Self {
+        let port = free_port();
+        spawn(&format!("exec {}", command(port)), home);
+        Self { port, signed: false }.ready()
     }
 
     fn ready(self) -> Self {
@@ -156,10 +163,21 @@ impl Server {
     }
 
     pub(crate) fn http(&self, method: &str, target: &str, body: &[u8]) -> std::io::Result<String> {
+        self.http_with(method, target, "", body)
+    }
+
+    /// The same with more headers, each with the end of its line.
+    pub(crate) fn http_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
             self.port,
             body.len()
         );
