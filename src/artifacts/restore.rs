@@ -239,9 +239,10 @@ impl Artifacts {
         for (index, result) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
             let Some(object) = objects.get(index) else { continue };
             match result.kind() {
-                // It is gone, too large, or no file in the directory that it comes from: waiting for it would keep all
-                // others away for ever.
+                // It is gone, too large, no file in the directory that it comes from, or one with another on a file
+                // system that folds case: waiting for it would keep all others away for ever.
                 ErrorKind::NotFound
+                | ErrorKind::AlreadyExists
                 | ErrorKind::TooLarge
                 | ErrorKind::Symlink
                 | ErrorKind::NotRegular
@@ -281,13 +282,7 @@ impl Artifacts {
         staged: Vec<(usize, Record)>,
         records: &mut Vec<Record>,
     ) -> Result<Vec<(usize, Error)>> {
-        let fetcher = Fetcher::new(
-            self.source.clone(),
-            self.prefix.clone(),
-            self.limits,
-            self.retry,
-            self.progress.clone(),
-        );
+        let fetcher = Fetcher::new(self, self.prefix.clone());
         let mut staged = staged.into_iter().peekable();
         let mut missing = Vec::new();
         for (index, object) in objects.iter().enumerate() {

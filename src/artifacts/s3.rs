@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
-use http::header::{CONTENT_LENGTH, ETAG};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
 use http::{Method, StatusCode};
 use object_store::StaticCredentialProvider;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
@@ -147,7 +147,7 @@ impl S3 {
     }
 
     async fn page_once(&self, url: &str, prefix: &str) -> Result<listing::Page> {
-        let response = self.send("list", prefix, url).await?;
+        let response = self.send("list", prefix, url, None).await?;
         let mut chunks = response.into_body().bytes_stream();
         let mut xml: Vec<u8> = Vec::new();
         while let Some(chunk) = chunks.next().await {
@@ -162,33 +162,59 @@ impl S3 {
 
     /// Opens the object with exactly this key.
     pub(super) async fn get(&self, key: &str) -> Result<Body> {
+        let response = self.send("get", key, &self.url(key)?, None).await?;
+        Ok(body(key, response))
+    }
+
+    /// The object from byte `from` on, if the server gives exactly that, of the version `etag`.
+    pub(super) async fn rest(&self, key: &str, etag: &str, from: u64) -> Result<Option<Body>> {
+        let response = match self.send("get", key, &self.url(key)?, Some((etag, from))).await {
+            Err(error) if error.kind() != ErrorKind::Io => return Ok(None),
+            response => response?,
+        };
+        let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+        let total = range.and_then(|range| {
+            let (last, total) = range.strip_prefix(&format!("bytes {from}-"))?.split_once('/')?;
+            let (last, total): (u64, u64) = (last.parse().ok()?, total.parse().ok()?);
+            (last.checked_add(1)? == total).then_some(total)
+        });
+        let is_partial = response.status() == StatusCode::PARTIAL_CONTENT;
+        let rest = body(key, response);
+        let exact = is_partial && rest.etag.as_deref() == Some(etag);
+        let same_length = |total: &u64| rest.size.is_none_or(|size| total.checked_sub(from) == Some(size));
+        Ok(total.filter(|total| exact && same_length(total)).map(|total| Body { size: Some(total), ..rest }))
+    }
+
+    fn url(&self, key: &str) -> Result<String> {
         if key.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(
                 Error::new("get", key, ErrorKind::InvalidPath).with_detail("a URL cannot hold a dot segment")
             );
         }
-        let url = format!("{}/{}", self.bucket, utf8_percent_encode(key, KEY));
-        let response = self.send("get", key, &url).await?;
-        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
-        let etag = header(ETAG).map(str::to_owned);
-        let subject = key.to_owned();
-        let chunks: BoxStream<'static, Result<Bytes>> = response
-            .into_body()
-            .bytes_stream()
-            .map_err(move |error| transport("get", &subject, error))
-            .boxed();
-        Ok(Body { size, etag, chunks })
+        Ok(format!("{}/{}", self.bucket, utf8_percent_encode(key, KEY)))
     }
 
-    /// Signs and sends a GET; any answer but 200 is an error.
-    async fn send(&self, operation: &'static str, subject: &str, url: &str) -> Result<HttpResponse> {
+    /// Signs and sends a GET, of the rest of a version if told so; any answer but success is an error.
+    async fn send(
+        &self,
+        operation: &'static str,
+        subject: &str,
+        url: &str,
+        rest: Option<(&str, u64)>,
+    ) -> Result<HttpResponse> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = Method::GET;
         *request.uri_mut() = url.parse().map_err(|error| {
             Error::new(operation, subject, ErrorKind::InvalidPath)
                 .with_source(std::io::Error::other::<http::uri::InvalidUri>(error))
         })?;
+        if let Some((etag, from)) = rest {
+            let etag = etag.parse().map_err(|_| Error::new(operation, subject, ErrorKind::Unsupported))?;
+            request.headers_mut().insert(IF_MATCH, etag);
+            if let Ok(range) = format!("bytes={from}-").parse() {
+                request.headers_mut().insert(RANGE, range);
+            }
+        }
         if self.signed {
             let credential = self.store.credentials().get_credential().await;
             let credential = credential.map_err(|error| store_error(operation, subject, error))?;
@@ -202,6 +228,7 @@ impl S3 {
         let status = response.status();
         let kind = match status {
             StatusCode::OK => return Ok(response),
+            StatusCode::PARTIAL_CONTENT if rest.is_some() => return Ok(response),
             StatusCode::NOT_FOUND => ErrorKind::NotFound,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
             StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT => ErrorKind::Busy,
@@ -212,6 +239,16 @@ impl S3 {
         Err(Error::new(operation, subject, kind)
             .with_detail(format!("the store answers {}", status.as_u16())))
     }
+}
+
+fn body(key: &str, response: HttpResponse) -> Body {
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
+    let etag = header(ETAG).map(str::to_owned);
+    let subject = key.to_owned();
+    let chunks: BoxStream<'static, Result<Bytes>> =
+        response.into_body().bytes_stream().map_err(move |error| transport("get", &subject, error)).boxed();
+    Body { size, etag, chunks }
 }
 
 /// The bucket's URL and region, as the store itself would use them.

@@ -11,6 +11,7 @@ mod mirror;
 mod namespace;
 mod race;
 mod restore;
+mod resume;
 mod stub;
 mod support;
 
