@@ -64,6 +64,7 @@ mod fetch;
 mod journal;
 mod key;
 mod limits;
+mod lines;
 #[cfg(feature = "aws")]
 mod listing;
 mod live;

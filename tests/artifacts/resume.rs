@@ -172,3 +172,43 @@ async fn signed_request_for_the_rest_is_understood_by_a_real_server() {
     assert_eq!(lost.load(Ordering::SeqCst), 0, "nothing was fetched twice");
     home.assert_clean();
 }
+
+#[tokio::test]
+async fn only_what_the_log_tells_of_and_still_has_its_hash_is_not_fetched_again() {
+    let broken = Arc::new(AtomicBool::new(true));
+    let state = Arc::clone(&broken);
+    let names = ["bad", "changed", "d/gone", "d/good", "e/good", "torn"];
+    let stub = Stub::new(
+        move |_| page(&names.map(|name| (name, 5)), None),
+        move |key, _| match key {
+            "bad" if state.load(Ordering::SeqCst) => Answer::Closed,
+            _ => Answer::Whole(200, b"hello".to_vec()),
+        },
+    );
+    let home = Home::new();
+    let artifacts = home.artifacts(&stub.source()).with_retry(quick());
+    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.failed().count()), (Ended::Incomplete, 1), "{report:?}");
+
+    // What a host leaves that died half-way, and a machine that lost power.
+    let staged = |path: &str| home.path("staging/restore/tree").join(path);
+    std::fs::write(staged("changed"), "HELLO").unwrap();
+    std::fs::remove_file(staged("d/gone")).unwrap();
+    std::fs::write(staged("torn"), "he").unwrap();
+    std::fs::write(staged("bad"), "he").unwrap();
+    std::fs::create_dir(staged("f")).unwrap();
+    std::fs::write(staged("f/unknown"), "no object").unwrap();
+    std::fs::write(staged("d/unknown"), "no object").unwrap();
+    let mut log = std::fs::OpenOptions::new().append(true).open(home.path("state/restore.log")).unwrap();
+    log.write_all(b"5\t%22e%22\t0123").unwrap();
+
+    broken.store(false, Ordering::SeqCst);
+    let before = stub.gets.load(Ordering::SeqCst);
+    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+    assert_eq!((report.ended, report.placed()), (Ended::Complete, names.len()), "{report:?}");
+    let wanted = names.map(|name| (name.to_owned(), b"hello".to_vec())).into();
+    assert_eq!(home.tree(), wanted);
+    assert!(!home.workspace("f").exists());
+    assert_eq!(stub.gets.load(Ordering::SeqCst) - before, 4, "all but the two that are good");
+    home.assert_clean();
+}
