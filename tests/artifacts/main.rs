@@ -7,6 +7,7 @@ mod keys;
 mod kill;
 mod memory;
 mod mirror;
+mod naive;
 #[path = "../support/namespace.rs"]
 mod namespace;
 mod race;
@@ -14,6 +15,7 @@ mod restore;
 mod resume;
 mod stub;
 mod support;
+mod transitions;
 
 fn skip(reason: &str) {
     println!("skipped: {reason}");
