@@ -54,13 +54,22 @@ impl Base {
     }
 
     /// Writes what was read with all that has changed since.
-    pub(crate) fn write(mut self, state: &Root) -> Result<()> {
-        self.known.retain(|record| !self.removed.contains(&record.path));
-        self.known.append(&mut self.added);
-        self.known.sort_by(|a, b| a.path.cmp(&b.path));
+    pub(crate) fn write(self, state: &Root) -> Result<()> {
+        self.write_with(state, std::iter::empty())
+    }
+
+    /// The same, with `newest` on top.
+    pub(crate) fn write_with<'a>(
+        &'a self,
+        state: &Root,
+        newest: impl Iterator<Item = &'a Record>,
+    ) -> Result<()> {
+        let known = self.known.iter().filter(|record| !self.removed.contains(&record.path));
+        let mut records: Vec<&Record> = known.chain(&self.added).chain(newest).collect();
+        records.sort_by(|a, b| a.path.cmp(&b.path));
         let mut file = NewLines::new(state, BASE)?;
         file.add(|out| out.push_str(&format!("{HEADER}\n")))?;
-        let mut records = self.known.iter().peekable();
+        let mut records = records.into_iter().peekable();
         while let Some(record) = records.next() {
             // The sort is stable: of several with one path the last is the newest.
             if records.peek().is_none_or(|next| next.path != record.path) {

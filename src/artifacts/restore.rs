@@ -16,6 +16,7 @@ use super::stage::{RESTORE, Stage};
 use super::state::{Lock, Places, blocking, discard, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
+use crate::root::Root;
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;
@@ -263,7 +264,7 @@ impl Artifacts {
             return Ok(report);
         }
         drop((objects, stage));
-        records.sort_by(|a, b| a.path.cmp(&b.path));
+        records.sort_unstable_by(|a, b| a.path.cmp(&b.path));
 
         let (places, prefix) = (Arc::clone(&self.places), self.prefix.clone());
         let (records, kept) = blocking("write", move || {
@@ -368,42 +369,44 @@ impl Finish {
     fn publish(self, places: &Places, progress: &Progress) -> Result<RestoreReport> {
         progress.tell(&Event::Entered(Step::Publishing));
         let fates = publish(places, self.policy, &self.records)?;
-        let mut ended = Ended::Complete;
-        let mut base = Base::read(&places.state)?;
-        let mut outcomes: Vec<Restored> = self.refused.into_iter().map(Restored::from).collect();
-        for object in self.kept {
-            base.adopt(&object.path, object.etag);
-            outcomes.push(Restored::Kept { path: object.path });
-        }
-        for (record, fate) in self.records.into_iter().zip(fates) {
-            let (path, bytes) = (record.path.clone(), record.size);
-            outcomes.push(match fate {
-                Published::Moved => {
-                    base.insert(record);
-                    Restored::Placed { path, bytes }
-                }
-                Published::Kept => {
-                    base.adopt(&path, record.etag);
-                    Restored::Kept { path }
-                }
-                Published::Refused(error) => {
-                    progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
-                    Restored::Refused { key: path.as_str().as_bytes().to_vec(), error }
-                }
-                Published::Failed(error) => {
-                    ended = Ended::Incomplete;
-                    Restored::Failed { path, error }
-                }
-            });
-        }
-        if ended == Ended::Complete {
-            base.write(&places.state)?;
+        let failed = fates.iter().any(|fate| matches!(fate, Published::Failed(_)));
+        if !failed {
+            self.write_base(&places.state, &fates)?;
             journal::write_complete(&places.state)?;
             progress.tell(&Event::Entered(Step::Complete));
             // What cannot be removed now, because a guest holds on to it, is removed by the next call.
             let _ = discard(&places.staging, RESTORE);
         }
+        let mut outcomes = Vec::with_capacity(self.refused.len() + self.kept.len() + self.records.len());
+        outcomes.extend(self.refused.into_iter().map(Restored::from));
+        outcomes.extend(self.kept.into_iter().map(|object| Restored::Kept { path: object.path }));
+        outcomes.extend(self.records.into_iter().zip(fates).map(
+            |(Record { path, size, .. }, fate)| match fate {
+                Published::Moved => Restored::Placed { path, bytes: size },
+                Published::Kept => Restored::Kept { path },
+                Published::Refused(error) => {
+                    progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    Restored::Refused { key: path.as_str().as_bytes().to_vec(), error }
+                }
+                Published::Failed(error) => Restored::Failed { path, error },
+            },
+        ));
+        let ended = if failed { Ended::Incomplete } else { Ended::Complete };
         Ok(RestoreReport { ended, resumed: self.resumed, outcomes })
+    }
+
+    /// Notes for later mirrors what store and workspace have in common now.
+    fn write_base(&self, state: &Root, fates: &[Published]) -> Result<()> {
+        let mut base = Base::read(state)?;
+        for object in &self.kept {
+            base.adopt(&object.path, object.etag.clone());
+        }
+        let fated = || self.records.iter().zip(fates);
+        for (record, _) in fated().filter(|(_, fate)| matches!(fate, Published::Kept)) {
+            base.adopt(&record.path, record.etag.clone());
+        }
+        let placed = fated().filter(|(_, fate)| matches!(fate, Published::Moved));
+        base.write_with(state, placed.map(|(record, _)| record))
     }
 }
 
