@@ -213,12 +213,14 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A port for SeaweedFS, which also takes the one 10,000 above it.
+/// A port for SeaweedFS, which also takes the one 10,000 above it. Both are below those that the kernel gives to
+/// clients, so that no connection takes one before the server does.
 fn free_port_pair() -> u16 {
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     loop {
-        let port = free_port();
-        if port.checked_add(10_000).is_some_and(is_free) {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let port = 10_000 + (clock.subsec_nanos() / 64 % 10_000) as u16;
+        if is_free(port) && is_free(port + 10_000) {
             return port;
         }
     }
