@@ -93,14 +93,16 @@ impl<'a> Fetcher<'a> {
                 }
                 Err(error) => error,
             };
-            let moved = download.take_back();
             let pause = if is_transient(&error) { retry.pause(attempt) } else { None };
             let Some(delay) = pause else {
+                download.kept = None;
+                download.take_back();
                 if is_transient(&error) {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 }
                 return Err(error);
             };
+            let moved = download.take_back();
             progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
             tokio::time::sleep(delay).await;
             attempt += 1;

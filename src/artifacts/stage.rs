@@ -58,10 +58,10 @@ impl Stage {
         }
         staged.sort_by_key(|(index, _)| *index);
         staged.dedup_by_key(|(index, _)| *index);
-        if staged.is_empty() {
-            return Self::clear(places).map(|()| staged);
+        // What cannot be sorted out is not worth keeping.
+        if staged.is_empty() || keep_only(&tree, objects, &staged).is_err() {
+            return Self::clear(places).map(|()| Vec::new());
         }
-        keep_only(&tree, objects, &staged)?;
         discard(&places.staging, PARTS)?;
         Log::rewrite(&places.state, staged.iter().map(|(_, record)| record))?;
         Ok(staged)
