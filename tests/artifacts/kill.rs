@@ -138,9 +138,10 @@ pub(crate) async fn again(task: &str, home: &Home, source: &Source) {
 
 /// Whether a tree is what it should be, nothing lost and nothing doubled, with nothing left in staging.
 pub(crate) fn settled(home: &Home, found: &Tree, wanted: &Tree) -> Result<(), String> {
-    let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();
-    if found != wanted {
-        return Err(format!("found {:?} in place of {:?}", names(found), names(wanted)));
+    let differ: Vec<&String> =
+        found.keys().chain(wanted.keys()).filter(|path| found.get(*path) != wanted.get(*path)).collect();
+    if !differ.is_empty() {
+        return Err(format!("lost, doubled or changed: {differ:?}"));
     }
     home.assert_contained();
     match fs::read_dir(home.path("staging")).unwrap().count() {
