@@ -1,7 +1,7 @@
 //! Restore and snapshot against the plain way, each measured in turn in the same run.
 //!
-//! `cargo bench --features aws --bench artifacts`. With `weed`, `s5cmd` and `rclone` on PATH it also restores from
-//! SeaweedFS.
+//! `cargo bench --features aws --bench artifacts`, on the file system of `TMPDIR`. With `weed` (or `BENEATH_WEED`),
+//! `s5cmd` and `rclone` on PATH it also restores from SeaweedFS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[path = "../tests/artifacts/support.rs"]

@@ -85,6 +85,7 @@ mod journal;
 mod key;
 mod leftover;
 mod limits;
+mod lines;
 #[cfg(feature = "aws")]
 mod listing;
 mod live;

@@ -1,12 +1,12 @@
 //! What this host knows of the store, in its own state: which object held what, and what it was about to put.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::sync::{Mutex, PoisonError};
 
+use super::lines::{self, NewLines};
 use super::record::{Digest, Record, hex, unhex};
 use super::state::forget;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::name::SafePath;
 use crate::root::Root;
 
@@ -28,27 +28,11 @@ pub(crate) struct Base {
 impl Base {
     /// Reads what was written last; what cannot be understood is as good as unknown.
     pub(crate) fn read(state: &Root) -> Result<Self> {
-        let file = match state.open_contained(BASE) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(error),
-        };
-        let mut lines = BufReader::new(file);
-        let mut line = String::new();
-        let mut known: Vec<Record> = Vec::new();
-        let mut first = true;
-        // A line without its end was being appended when the host died.
-        while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {
-            let text = line.trim_end_matches('\n');
-            if std::mem::take(&mut first) {
-                if text != HEADER {
-                    return Ok(Self::default());
-                }
-            } else {
-                known.extend(Record::parse(text));
-            }
-            line.clear();
+        let mut lines = lines::read(state, BASE)?.into_iter().flatten().map_while(Result::ok);
+        if lines.next().is_none_or(|first| first != HEADER) {
+            return Ok(Self::default());
         }
+        let mut known: Vec<Record> = lines.filter_map(|line| Record::parse(&line)).collect();
         // The sort is stable: of several with one path the newest comes first.
         known.reverse();
         known.sort_by(|a, b| a.path.cmp(&b.path));
@@ -58,12 +42,11 @@ impl Base {
 
     /// Adds one record to what was written last, mostly without reading that.
     pub(crate) fn append(state: &Root, record: &Record) -> Result<()> {
-        let failed = |error: std::io::Error| Error::new("write", BASE, ErrorKind::Io).with_source(error);
-        let mut file = open_append(state, BASE)?;
-        let before = file.metadata().map_err(failed)?.len();
+        let mut file = lines::append(state, BASE)?;
+        let before = file.metadata().map_err(|error| lines::failed("write", BASE, error))?.len();
         let mut text = if before == 0 { format!("{HEADER}\n") } else { String::new() };
         record.write_line(&mut text);
-        file.write_all(text.as_bytes()).map_err(failed)?;
+        lines::write(&mut file, BASE, &text)?;
         if before / APPENDED != (before + text.len() as u64) / APPENDED {
             Self::read(state)?.write(state)?;
         }
@@ -71,27 +54,29 @@ impl Base {
     }
 
     /// Writes what was read with all that has changed since.
-    pub(crate) fn write(mut self, state: &Root) -> Result<()> {
-        let failed = |error: std::io::Error| Error::new("write", BASE, ErrorKind::Io).with_source(error);
-        self.known.retain(|record| !self.removed.contains(&record.path));
-        self.known.append(&mut self.added);
-        self.known.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut file = state.new_file(BASE)?;
-        let mut text = format!("{HEADER}\n");
-        let mut records = self.known.iter().peekable();
+    pub(crate) fn write(self, state: &Root) -> Result<()> {
+        self.write_with(state, std::iter::empty())
+    }
+
+    /// The same, with `newest` on top.
+    pub(crate) fn write_with<'a>(
+        &'a self,
+        state: &Root,
+        newest: impl Iterator<Item = &'a Record>,
+    ) -> Result<()> {
+        let known = self.known.iter().filter(|record| !self.removed.contains(&record.path));
+        let mut records: Vec<&Record> = known.chain(&self.added).chain(newest).collect();
+        records.sort_by(|a, b| a.path.cmp(&b.path));
+        let mut file = NewLines::new(state, BASE)?;
+        file.add(|out| out.push_str(&format!("{HEADER}\n")))?;
+        let mut records = records.into_iter().peekable();
         while let Some(record) = records.next() {
             // The sort is stable: of several with one path the last is the newest.
-            if records.peek().is_some_and(|next| next.path == record.path) {
-                continue;
-            }
-            record.write_line(&mut text);
-            if text.len() > 1 << 16 {
-                file.write_all(text.as_bytes()).map_err(failed)?;
-                text.clear();
+            if records.peek().is_none_or(|next| next.path != record.path) {
+                file.add(|out| record.write_line(out))?;
             }
         }
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        file.commit_replace()
+        file.commit()
     }
 
     /// What was known of `path` when this was read.
@@ -134,19 +119,13 @@ pub(crate) struct Intents {
 impl Intents {
     pub(crate) fn open(state: &Root) -> Result<Self> {
         let mut earlier: HashMap<SafePath, Vec<Digest>> = HashMap::new();
-        match state.open_contained(INTENTS) {
-            Ok(file) => {
-                for line in BufReader::new(file).lines().map_while(std::result::Result::ok) {
-                    let Some((digest, path)) = line.split_once('\t') else { continue };
-                    if let (Some(digest), Ok(path)) = (unhex(digest), SafePath::new(path)) {
-                        earlier.entry(path).or_default().push(digest);
-                    }
-                }
+        for line in lines::read(state, INTENTS)?.into_iter().flatten().map_while(Result::ok) {
+            let Some((digest, path)) = line.split_once('\t') else { continue };
+            if let (Some(digest), Ok(path)) = (unhex(digest), SafePath::new(path)) {
+                earlier.entry(path).or_default().push(digest);
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
         }
-        let file = open_append(state, INTENTS)?;
+        let file = lines::append(state, INTENTS)?;
         Ok(Self { earlier, now: Mutex::new((file, Vec::new())) })
     }
 
@@ -161,9 +140,7 @@ impl Intents {
     pub(crate) fn note(&self, path: &SafePath, digest: &Digest) -> Result<()> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.1.push((path.clone(), *digest));
-        now.0
-            .write_all(line(path, digest).as_bytes())
-            .map_err(|error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error))
+        lines::write(&mut now.0, INTENTS, &line(path, digest))
     }
 
     /// Forgets all but what concerns `paths`.
@@ -195,29 +172,16 @@ pub(crate) struct Intent {
 
 impl Intent {
     pub(crate) fn note(state: &Root, path: &SafePath, digest: &Digest) -> Result<Self> {
-        let failed = |error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error);
-        let mut file = open_append(state, INTENTS)?;
-        let before = file.metadata().map_err(failed)?.len();
-        file.write_all(line(path, digest).as_bytes()).map_err(failed)?;
+        let mut file = lines::append(state, INTENTS)?;
+        let before = file.metadata().map_err(|error| lines::failed("write", INTENTS, error))?.len();
+        lines::write(&mut file, INTENTS, &line(path, digest))?;
         Ok(Self { file, before })
     }
 
     /// Forgets it, once the base knows better.
     pub(crate) fn done(self) -> Result<()> {
-        self.file
-            .set_len(self.before)
-            .map_err(|error| Error::new("write", INTENTS, ErrorKind::Io).with_source(error))
+        self.file.set_len(self.before).map_err(|error| lines::failed("write", INTENTS, error))
     }
-}
-
-/// Opens a file of the host's own for more lines.
-pub(crate) fn open_append(state: &Root, name: &str) -> Result<std::fs::File> {
-    let mut options = cap_std::fs::OpenOptions::new();
-    options.append(true).create(true);
-    let file = cap_std::fs::Dir::from(state.try_clone()?)
-        .open_with(name, &options)
-        .map_err(|error| Error::new("open", name, ErrorKind::Io).with_source(error))?;
-    Ok(file.into_std())
 }
 
 fn line(path: &SafePath, digest: &Digest) -> String {

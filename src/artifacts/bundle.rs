@@ -11,35 +11,31 @@
 //! outside, and let the guest read it.
 
 mod manifest;
+mod slot;
 
-use std::io::Write as _;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
-use rustix::fs::{RenameFlags, renameat_with};
-use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 pub use manifest::Manifest;
 
-use super::fetch::{Content, Fetcher, Target, written};
+use super::Artifacts;
+use super::fetch::{Content, Fetcher, Target};
 use super::key::Prefix;
 use super::limits::{ObjectLimits, Retry};
 use super::plan::Planned;
-use super::progress::{Event, Progress, Step};
-use super::record::{Digest, hex};
+use super::progress::{Event, Step};
+use super::record::Digest;
 use super::source::Source;
 use super::state::{Lock, Places, blocking, discard, forget, lock_named};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
-use crate::root::{NewFile, Root};
+use crate::root::NewFile;
+use slot::Slot;
 
-const HEADER: &str = "beneath-bundle 1";
 /// Largest manifest read.
 const MANIFEST_MAX: usize = 16 << 20;
-/// How often a guest may change what stands at the name.
-const TRIES: u32 = 8;
 
 /// One version of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,15 +67,7 @@ pub enum Installed {
 ///
 /// The objects of a version are at `<prefix><name>/<version>/…`, its manifest at `<prefix><name>/<version>.sha256`.
 #[derive(Debug)]
-pub struct Bundles {
-    source: Source,
-    prefix: Prefix,
-    places: Arc<Places>,
-    limits: ObjectLimits,
-    retry: Retry,
-    concurrency: usize,
-    progress: Progress,
-}
+pub struct Bundles(Artifacts);
 
 impl Bundles {
     /// Connects the objects under `prefix` with an area, which is the `workspace` of `places`.
@@ -87,36 +75,25 @@ impl Bundles {
     /// # Errors
     /// [`ErrorKind::CrossDevice`] if staging and the area are not on one mount.
     pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
-        Ok(Self {
-            source,
-            prefix,
-            places: places.prepared()?,
-            limits: ObjectLimits::default(),
-            retry: Retry::default(),
-            concurrency: 16,
-            progress: Progress::default(),
-        })
+        Artifacts::new(source, prefix, places).map(Self)
     }
 
     /// Takes in no more than `limits`.
     #[must_use]
-    pub fn with_limits(mut self, limits: ObjectLimits) -> Self {
-        self.limits = limits;
-        self
+    pub fn with_limits(self, limits: ObjectLimits) -> Self {
+        Self(self.0.with_limits(limits))
     }
 
     /// Retries as `retry` says.
     #[must_use]
-    pub fn with_retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
-        self
+    pub fn with_retry(self, retry: Retry) -> Self {
+        Self(self.0.with_retry(retry))
     }
 
     /// Tells `listener` of every event, on the thread where it happens: it should be quick.
     #[must_use]
-    pub fn with_progress(mut self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.progress = Progress::to(listener);
-        self
+    pub fn with_progress(self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        Self(self.0.with_progress(listener))
     }
 
     /// Reads the manifest of a version from the store.
@@ -128,9 +105,9 @@ impl Bundles {
     /// of the store.
     pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
         let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
-        let key = self.prefix.key(&path)?;
+        let key = self.0.prefix.key(&path)?;
         let read = || async {
-            let mut body = self.source.get(&key, None).await?;
+            let mut body = self.0.source.get(&key, None).await?;
             let mut text = Vec::new();
             while let Some(chunk) = body.chunks.next().await {
                 text.extend_from_slice(&chunk?);
@@ -140,8 +117,8 @@ impl Bundles {
             }
             Ok(text)
         };
-        let limit = self.retry.deadline(MANIFEST_MAX as u64);
-        let text = self.retry.run(&self.progress, &path, limit, read).await?;
+        let limit = self.0.retry.deadline(MANIFEST_MAX as u64);
+        let text = self.0.retry.run(&self.0.progress, &path, limit, read).await?;
         let text = String::from_utf8(text).map_err(|_| {
             Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
         })?;
@@ -153,7 +130,7 @@ impl Bundles {
     /// # Errors
     /// Whatever keeps the host from its own state.
     pub async fn installed(&self, name: &SafeName) -> Result<Option<String>> {
-        let (places, slot) = (Arc::clone(&self.places), Slot::of(name));
+        let (places, slot) = (Arc::clone(&self.0.places), Slot::of(name));
         blocking("read", move || Ok(slot.read(&places)?.installed.map(|(version, _)| version))).await
     }
 
@@ -165,9 +142,9 @@ impl Bundles {
     /// As [`install`](Self::install).
     pub async fn install_if_changed(&self, bundle: &Bundle) -> Result<Installed> {
         let slot = Slot::of(&bundle.name);
-        let lock = lock_named(&self.places.state, slot.lock()).await?;
-        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
-        let limits = self.limits;
+        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
+        let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
+        let limits = self.0.limits;
         let unchanged = blocking("read", move || {
             let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str(), &limits);
             if in_place {
@@ -197,12 +174,12 @@ impl Bundles {
     /// there is a moment without either.
     pub async fn install(&self, bundle: &Bundle) -> Result<Installed> {
         let slot = Slot::of(&bundle.name);
-        let lock = lock_named(&self.places.state, slot.lock()).await?;
+        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
         self.replace(bundle, slot, lock).await
     }
 
     async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Lock>) -> Result<Installed> {
-        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
+        let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
         blocking("write", move || {
             discard(&places.staging, &held.id)?;
             held.note_installing(&places, &wanted)?;
@@ -210,9 +187,10 @@ impl Bundles {
             Ok(())
         })
         .await?;
-        self.progress.tell(&Event::Entered(Step::Fetching));
+        self.0.progress.tell(&Event::Entered(Step::Fetching));
         self.fetch(bundle, &slot, &lock).await?;
-        let (places, wanted, progress) = (Arc::clone(&self.places), bundle.clone(), self.progress.clone());
+        let (places, wanted, progress) =
+            (Arc::clone(&self.0.places), bundle.clone(), self.0.progress.clone());
         blocking("publish", move || {
             progress.tell(&Event::Entered(Step::Publishing));
             let before = slot.read(&places)?.installed.map(|(version, _)| version);
@@ -229,23 +207,17 @@ impl Bundles {
 
     async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Lock>) -> Result<()> {
         let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
-        let fetcher = Fetcher::new(
-            self.source.clone(),
-            self.prefix.join(&home),
-            self.limits,
-            self.retry,
-            self.progress.clone(),
-        );
-        if bundle.manifest.files.len() as u64 > self.limits.objects {
+        let prefix = self.0.prefix.join(&home);
+        if bundle.manifest.files.len() as u64 > self.0.limits.objects {
             return Err(Error::new("install", &home, ErrorKind::TooMany));
         }
         let objects = bundle.manifest.files.len() as u64;
-        let bytes = self.listed_bytes(bundle, &self.prefix.join(&home)).await;
-        self.progress.tell(&Event::Planned { objects, bytes });
-        let fetcher = &fetcher;
+        let bytes = self.listed_bytes(bundle, &prefix).await;
+        self.0.progress.tell(&Event::Planned { objects, bytes });
+        let fetcher = &Fetcher::new(&self.0, prefix);
         let files = stream::iter(&bundle.manifest.files).map(|(path, wanted)| async move {
             let leaf = Leaf {
-                places: Arc::clone(&self.places),
+                places: Arc::clone(&self.0.places),
                 _lock: Arc::clone(lock),
                 path: format!("{}/{}", slot.tree(), path.as_str()),
             };
@@ -255,9 +227,7 @@ impl Bundles {
                 Content::Held(bytes) => {
                     let path = path.clone();
                     blocking("write", move || {
-                        let mut file = leaf.open()?;
-                        file.write_all(&bytes).map_err(|error| written(&path, error))?;
-                        leaf.commit(file)?;
+                        leaf.write(&path, &bytes)?;
                         Ok(Sha256::digest(&bytes).into())
                     })
                     .await?
@@ -269,7 +239,7 @@ impl Bundles {
                     .with_detail("content is not what the manifest says")),
             }
         });
-        let mut files = std::pin::pin!(files.buffer_unordered(self.concurrency));
+        let mut files = std::pin::pin!(files.buffer_unordered(self.0.concurrency));
         while let Some(result) = files.next().await {
             result?;
         }
@@ -278,10 +248,10 @@ impl Bundles {
 
     /// The bytes of a version as the store lists them; 0 if it does not. Only for the listener.
     async fn listed_bytes(&self, bundle: &Bundle, home: &Prefix) -> u64 {
-        let limit = usize::try_from(self.limits.objects).unwrap_or(usize::MAX);
-        let mut listed = std::pin::pin!(self.source.list(home).take(limit));
+        let limit = usize::try_from(self.0.limits.objects).unwrap_or(usize::MAX);
+        let mut listed = std::pin::pin!(self.0.source.list(home).take(limit));
         let mut bytes = 0_u64;
-        while let Ok(Some(Ok(object))) = tokio::time::timeout(self.retry.silence(), listed.next()).await {
+        while let Ok(Some(Ok(object))) = tokio::time::timeout(self.0.retry.silence(), listed.next()).await {
             let path = object.key.strip_prefix(home.as_str().as_bytes());
             let path = path.and_then(|path| SafePath::new(std::str::from_utf8(path).ok()?).ok());
             if path.is_some_and(|path| bundle.manifest.files.contains_key(&path)) {
@@ -300,8 +270,8 @@ impl Bundles {
     /// It is moved out of the guest's reach in one step, and removed there.
     pub async fn remove(&self, name: &SafeName) -> Result<bool> {
         let slot = Slot::of(name);
-        let lock = lock_named(&self.places.state, slot.lock()).await?;
-        let (places, name) = (Arc::clone(&self.places), name.clone());
+        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
+        let (places, name) = (Arc::clone(&self.0.places), name.clone());
         blocking("remove", move || {
             discard(&places.staging, &slot.id)?;
             places.staging.ensure_dir(&slot.id)?;
@@ -317,107 +287,6 @@ impl Bundles {
         })
         .await
     }
-}
-
-/// Where one bundle is noted and staged: a name of fixed length, whatever the bundle's.
-#[derive(Clone, Debug)]
-struct Slot {
-    id: String,
-}
-
-/// What is noted of a bundle.
-#[derive(Debug, Default)]
-struct Noted {
-    /// Version and hash of the manifest.
-    installed: Option<(String, String)>,
-}
-
-impl Slot {
-    fn of(name: &SafeName) -> Self {
-        Self { id: format!("bundle-{}", hex(&Sha256::digest(name.as_str()).into())) }
-    }
-
-    fn lock(&self) -> String {
-        format!("{}.lock", self.id)
-    }
-
-    fn tree(&self) -> String {
-        format!("{}/new", self.id)
-    }
-
-    fn old(&self) -> String {
-        format!("{}/old", self.id)
-    }
-
-    fn read(&self, places: &Places) -> Result<Noted> {
-        let text = match places.state.read_contained(&self.id, 1 << 16) {
-            Ok(text) => String::from_utf8(text).unwrap_or_default(),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Noted::default()),
-            Err(error) => return Err(error),
-        };
-        let mut noted = Noted::default();
-        for line in text.strip_prefix(HEADER).unwrap_or_default().lines() {
-            let mut fields = line.split('\t');
-            if let (Some("installed"), Some(digest), Some(version)) =
-                (fields.next(), fields.next(), fields.next())
-            {
-                noted.installed = Some((version.to_owned(), digest.to_owned()));
-            }
-        }
-        Ok(noted)
-    }
-
-    fn note_installed(&self, places: &Places, bundle: &Bundle) -> Result<()> {
-        places.state.replace(&self.id, format!("{HEADER}\ninstalled\t{}\n", line(bundle)))
-    }
-
-    fn note_installing(&self, places: &Places, bundle: &Bundle) -> Result<()> {
-        let mut text = format!("{HEADER}\n");
-        if let Some((version, digest)) = self.read(places)?.installed {
-            text.push_str(&format!("installed\t{digest}\t{version}\n"));
-        }
-        text.push_str(&format!("installing\t{}\n", line(bundle)));
-        places.state.replace(&self.id, text)
-    }
-
-    /// Puts the staged tree at `name` and takes what is there; tells whether anything was.
-    fn swap(&self, places: &Places, name: &SafeName) -> Result<bool> {
-        let Places { workspace: area, staging, .. } = places;
-        let home = staging.descend(&self.id)?;
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match home.rename_to("new", area, name) {
-                Ok(()) => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && tries <= TRIES => {}
-                Err(error) => return Err(error),
-            }
-            match renameat_with(home.as_fd(), "new", area.as_fd(), name.as_str(), RenameFlags::EXCHANGE) {
-                Ok(()) => return Ok(true),
-                // The guest has just taken it away.
-                Err(Errno::NOENT) => {}
-                // The file system cannot exchange names.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                    swap_in_two_steps(&home, area, name)?;
-                    return Ok(true);
-                }
-                Err(errno) => return Err(Error::from_errno("install", name, errno)),
-            }
-        }
-    }
-}
-
-/// Takes what is at `name` to `old` and puts `new` there. If that does not work, what was there is put back.
-fn swap_in_two_steps(home: &Root, area: &Root, name: &SafeName) -> Result<()> {
-    area.rename_to(name, home, "old")?;
-    home.rename_to("new", area, name).inspect_err(|_| {
-        // Where this fails too, the guest has put something of its own there.
-        let _ = home.rename_to("old", area, name);
-    })
-}
-
-fn line(bundle: &Bundle) -> String {
-    format!("{}\t{}", hex(&bundle.manifest.digest()), bundle.version.as_str())
 }
 
 /// A file of a version that is being staged.
@@ -440,25 +309,5 @@ impl Target for Leaf {
 
     fn commit(&self, file: NewFile) -> Result<()> {
         file.commit_replace()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn swap_that_fails_half_way_puts_the_old_version_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let top = Root::open_ambient(dir.path(), crate::ambient_authority()).unwrap();
-        for name in ["home", "area", "area/skill"] {
-            top.ensure_dir(name).unwrap();
-        }
-        top.write_exclusive("area/skill/SKILL.md", "old").unwrap();
-        let (home, area) = (top.descend("home").unwrap(), top.descend("area").unwrap());
-        // There is no `new`, so the second rename fails.
-        let error = swap_in_two_steps(&home, &area, &SafeName::new("skill").unwrap()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert_eq!(top.read_contained("area/skill/SKILL.md", 9).unwrap(), b"old");
     }
 }

@@ -10,12 +10,12 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::Artifacts;
 use super::key::Prefix;
-use super::limits::{ObjectLimits, Retry};
 use super::plan::Planned;
-use super::progress::{Event, Progress};
+use super::progress::Event;
 use super::record::Digest;
-use super::source::{Body, Source, is_transient};
+use super::source::{Body, is_transient};
 use super::state::blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
@@ -30,12 +30,9 @@ const GONE: u32 = 32;
 
 /// Fetches objects, and knows how much was taken in all.
 #[derive(Debug)]
-pub(crate) struct Fetcher {
-    pub(crate) source: Source,
-    pub(crate) prefix: Prefix,
-    pub(crate) limits: ObjectLimits,
-    pub(crate) retry: Retry,
-    pub(crate) progress: Progress,
+pub(crate) struct Fetcher<'a> {
+    artifacts: &'a Artifacts,
+    prefix: Prefix,
     taken: AtomicU64,
     failures: AtomicU32,
 }
@@ -54,98 +51,143 @@ pub(crate) struct Arrived {
     pub(crate) etag: Option<Box<str>>,
 }
 
-/// How a large object becomes a file.
+/// How an object becomes a file.
 pub(crate) trait Target: Clone + Send + 'static {
     /// Starts the file, where that may block.
     fn open(&self) -> Result<NewFile>;
     /// Publishes it.
     fn commit(&self, file: NewFile) -> Result<()>;
+
+    /// Makes the file of an object that was small enough to be held; where that may block.
+    fn write(&self, path: &SafePath, bytes: &[u8]) -> Result<()> {
+        let mut file = self.open()?;
+        file.write_all(bytes).map_err(|error| written(path, error))?;
+        self.commit(file)
+    }
 }
 
-impl Fetcher {
-    pub(crate) fn new(
-        source: Source,
-        prefix: Prefix,
-        limits: ObjectLimits,
-        retry: Retry,
-        progress: Progress,
-    ) -> Self {
-        let (taken, failures) = (AtomicU64::new(0), AtomicU32::new(0));
-        Self { source, prefix, limits, retry, progress, taken, failures }
+impl<'a> Fetcher<'a> {
+    /// Fetches from below `prefix`, with the limits of `artifacts`.
+    pub(crate) fn new(artifacts: &'a Artifacts, prefix: Prefix) -> Self {
+        Self { artifacts, prefix, taken: AtomicU64::new(0), failures: AtomicU32::new(0) }
     }
 
     /// Fetches one object; what is larger than [`SMALL`] goes to `target`.
     pub(crate) async fn fetch(&self, object: &Planned, target: impl Target) -> Result<Arrived> {
         let path = &object.path;
         let key = self.prefix.key(path)?;
+        let Artifacts { retry, progress, .. } = self.artifacts;
         if self.failures.load(Ordering::Relaxed) >= GONE {
             return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
         }
-        self.progress.tell(&Event::Started { path, bytes: object.size });
+        progress.tell(&Event::Started { path, bytes: object.size });
+        let moved = AtomicU64::new(0);
+        let mut download = Download { fetcher: self, key, object, target, moved, kept: None };
         let mut attempt = 1;
         loop {
-            let moved = AtomicU64::new(0);
-            let error = match self.attempt(&key, object, target.clone(), &moved).await {
+            let error = match download.attempt(attempt).await {
                 Ok(arrived) => {
                     self.failures.store(0, Ordering::Relaxed);
-                    let bytes = moved.into_inner();
-                    self.progress.tell(&Event::Done { path, bytes });
+                    progress.tell(&Event::Done { path, bytes: download.moved.into_inner() });
                     return Ok(arrived);
                 }
                 Err(error) => error,
             };
-            let moved = moved.into_inner();
-            self.taken.fetch_sub(moved, Ordering::Relaxed);
-            let pause = if is_transient(&error) { self.retry.pause(attempt) } else { None };
+            let pause = if is_transient(&error) { retry.pause(attempt) } else { None };
             let Some(delay) = pause else {
+                download.kept = None;
+                download.take_back();
                 if is_transient(&error) {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 }
                 return Err(error);
             };
-            self.progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
+            let moved = download.take_back();
+            progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
             tokio::time::sleep(delay).await;
             attempt += 1;
         }
     }
+}
 
-    async fn attempt(
-        &self,
-        key: &str,
-        object: &Planned,
-        target: impl Target,
-        moved: &AtomicU64,
-    ) -> Result<Arrived> {
-        let path = &object.path;
-        let body = self.source.get(key, object.etag.as_deref());
-        let mut body = within(self.retry.silence(), path, body).await?;
-        let expected = body.size.unwrap_or(object.size);
-        if expected > self.limits.file_bytes {
-            return Err(Error::new("get", path, ErrorKind::TooLarge)
-                .with_detail(format!("more than {} bytes", self.limits.file_bytes)));
-        }
-        let etag = body.etag.take().map(String::into_boxed_str);
-        let arrival = async {
-            if body.size.is_some() && expected <= SMALL {
-                self.hold(path, &mut body, expected, moved).await
-            } else {
-                self.file(path, &mut body, target, moved).await
-            }
-        };
-        let content = within(self.retry.deadline(expected), path, arrival).await?;
-        Ok(Arrived { content, etag })
+/// One object on its way.
+struct Download<'a, T> {
+    fetcher: &'a Fetcher<'a>,
+    key: String,
+    object: &'a Planned,
+    target: T,
+    /// Bytes that have arrived and count.
+    moved: AtomicU64,
+    /// What the last attempt has left to go on from.
+    kept: Option<Partial>,
+}
+
+/// The first bytes of an object, in a file that has no name yet.
+#[derive(Debug)]
+struct Partial {
+    file: NewFile,
+    hash: Sha256,
+    /// Of which version.
+    etag: String,
+    /// Of how many bytes.
+    size: u64,
+}
+
+/// What the writer of a large object has made.
+enum Filed {
+    Whole(Content),
+    Part(NewFile, Sha256),
+}
+
+impl<T: Target> Download<'_, T> {
+    /// Uncounts the bytes that are not kept, and tells how many.
+    fn take_back(&self) -> u64 {
+        let kept = self.kept.as_ref().map_or(0, |kept| kept.file.written());
+        let lost = self.moved.swap(kept, Ordering::Relaxed).saturating_sub(kept);
+        self.fetcher.taken.fetch_sub(lost, Ordering::Relaxed);
+        lost
     }
 
-    async fn hold(
-        &self,
-        path: &SafePath,
-        body: &mut Body,
-        expected: u64,
-        moved: &AtomicU64,
-    ) -> Result<Content> {
+    async fn attempt(&mut self, attempt: u32) -> Result<Arrived> {
+        let Artifacts { source, limits, retry, progress, .. } = self.fetcher.artifacts;
+        let path = &self.object.path;
+        let mut body = None;
+        if let Some(kept) = &self.kept {
+            let rest = source.rest(&self.key, &kept.etag, kept.file.written());
+            let rest = within(retry.silence(), path, rest).await?;
+            body = rest.filter(|rest| rest.size == Some(kept.size));
+        }
+        let mut partial = self.kept.take();
+        let mut body = match body {
+            Some(rest) => rest,
+            None => {
+                if partial.take().is_some() {
+                    let (moved, delay) = (self.take_back(), Duration::ZERO);
+                    let error = Error::new("get", path, ErrorKind::Busy)
+                        .with_detail("the store does not go on where it stopped");
+                    progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
+                }
+                let whole = source.get(&self.key, self.object.etag.as_deref());
+                within(retry.silence(), path, whole).await?
+            }
+        };
+        let expected = body.size.unwrap_or(self.object.size);
+        if expected > limits.file_bytes {
+            return Err(Error::new("get", path, ErrorKind::TooLarge)
+                .with_detail(format!("more than {} bytes", limits.file_bytes)));
+        }
+        let etag = body.etag.take();
+        let content = match body.size {
+            Some(..=SMALL) => within(retry.deadline(expected), path, self.hold(&mut body, expected)).await?,
+            _ => self.file(&mut body, partial, etag.as_deref()).await?,
+        };
+        Ok(Arrived { content, etag: etag.map(String::into_boxed_str) })
+    }
+
+    async fn hold(&self, body: &mut Body, expected: u64) -> Result<Content> {
         let mut whole: Option<Bytes> = None;
         let mut parts = BytesMut::new();
-        while let Some(chunk) = self.next(path, body, moved).await? {
+        while let Some(chunk) = self.next(body).await? {
             match whole.take() {
                 None if parts.is_empty() => whole = Some(chunk),
                 None => parts.extend_from_slice(&chunk),
@@ -161,48 +203,66 @@ impl Fetcher {
 
     /// Streams into a file. Dropped half-way, it leaves nothing: the file is committed only after the last chunk.
     async fn file(
-        &self,
-        path: &SafePath,
+        &mut self,
         body: &mut Body,
-        target: impl Target,
-        moved: &AtomicU64,
+        partial: Option<Partial>,
+        etag: Option<&str>,
     ) -> Result<Content> {
         let (sender, mut chunks) = mpsc::channel::<Option<Bytes>>(CHUNKS);
-        let subject = path.clone();
+        let (target, path) = (self.target.clone(), self.object.path.clone());
         let writer = blocking("write", move || {
-            let mut file = target.open()?;
-            let mut hash = Sha256::new();
+            let (mut file, mut hash) = match partial {
+                Some(partial) => (partial.file, partial.hash),
+                None => (target.open()?, Sha256::new()),
+            };
             while let Some(chunk) = chunks.blocking_recv() {
                 let Some(chunk) = chunk else {
                     let size = file.written();
                     target.commit(file)?;
-                    return Ok(Content::Filed { digest: hash.finalize().into(), size });
+                    return Ok(Filed::Whole(Content::Filed { digest: hash.finalize().into(), size }));
                 };
                 hash.update(&chunk);
-                file.write_all(&chunk).map_err(|error| written(&subject, error))?;
+                file.write_all(&chunk).map_err(|error| written(&path, error))?;
             }
-            Err(Error::new("write", &subject, ErrorKind::Io).with_detail("given up half-way"))
+            Ok(Filed::Part(file, hash))
         });
-        let reader = async {
+        let size = body.size;
+        let left = size.unwrap_or(self.object.size).saturating_sub(self.moved.load(Ordering::Relaxed));
+        let this = &*self;
+        // The sender goes with the reader, and then the writer knows that no more will come.
+        let reader = async move {
             loop {
-                let chunk = self.next(path, body, moved).await?;
+                let chunk = this.next(body).await?;
                 let last = chunk.is_none();
                 // The writer has gone only if it failed, and then it tells why.
                 if sender.send(chunk).await.is_err() || last {
-                    drop(sender);
                     return Ok(());
                 }
             }
         };
-        let (content, read) = futures_util::future::join(writer, reader).await;
-        read.and(content)
+        let reader = within(this.fetcher.artifacts.retry.deadline(left), &this.object.path, reader);
+        match futures_util::future::join(writer, reader).await {
+            (Ok(Filed::Whole(content)), Ok(())) => Ok(content),
+            (Ok(Filed::Part(file, hash)), Err(error)) => {
+                // A weak version may stand for other bytes.
+                if let (Some(etag), Some(size)) = (etag.filter(|etag| !etag.starts_with("W/")), size) {
+                    self.kept = Some(Partial { file, hash, etag: etag.to_owned(), size });
+                }
+                Err(error)
+            }
+            (Err(error), Ok(())) | (_, Err(error)) => Err(error),
+            (Ok(Filed::Part(..)), Ok(())) => {
+                Err(Error::new("write", &self.object.path, ErrorKind::Io).with_detail("given up half-way"))
+            }
+        }
     }
 
     /// The next chunk, counted against all limits; none after the announced end.
-    async fn next(&self, path: &SafePath, body: &mut Body, moved: &AtomicU64) -> Result<Option<Bytes>> {
-        let chunk =
-            within(self.retry.silence(), path, async { body.chunks.next().await.transpose() }).await?;
-        let so_far = moved.load(Ordering::Relaxed);
+    async fn next(&self, body: &mut Body) -> Result<Option<Bytes>> {
+        let Artifacts { limits, retry, progress, .. } = self.fetcher.artifacts;
+        let path = &self.object.path;
+        let chunk = within(retry.silence(), path, async { body.chunks.next().await.transpose() }).await?;
+        let so_far = self.moved.load(Ordering::Relaxed);
         let Some(chunk) = chunk else {
             return match body.size {
                 Some(size) if so_far != size => Err(Error::new("get", path, ErrorKind::Io)
@@ -212,15 +272,15 @@ impl Fetcher {
         };
         let bytes = chunk.len() as u64;
         let now = so_far + bytes;
-        moved.store(now, Ordering::Relaxed);
-        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.moved.store(now, Ordering::Relaxed);
+        let taken = self.fetcher.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if body.size.is_some_and(|size| now > size) {
             return Err(Error::new("get", path, ErrorKind::Io).with_detail("body is longer than announced"));
         }
-        if now > self.limits.file_bytes || taken > self.limits.bytes {
+        if now > limits.file_bytes || taken > limits.bytes {
             return Err(Error::new("get", path, ErrorKind::TooLarge));
         }
-        self.progress.tell(&Event::Moved { path, bytes });
+        progress.tell(&Event::Moved { path, bytes });
         Ok(Some(chunk))
     }
 }

@@ -10,13 +10,12 @@
 //! The journal is replaced as a whole, so there is no state between two of these. An object is in staging or in the
 //! workspace, never in both and never in neither, since one rename takes it across.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-
+use super::lines::{self, NewLines};
 use super::plan::Planned;
 use super::record::{Record, escape, unescape};
 use super::restore::OnLocal;
 use super::state::forget;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::name::SafePath;
 use crate::root::Root;
 
@@ -38,18 +37,8 @@ pub(crate) enum Phase {
 
 /// Reads the journal. One that cannot be understood counts as `Fetching`, never as complete.
 pub(crate) fn read(state: &Root) -> Result<Phase> {
-    let file = match state.open_contained(JOURNAL) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Phase::None),
-        Err(error) => return Err(error),
-    };
-    let mut lines = BufReader::new(file).lines();
-    let mut line = || match lines.next() {
-        Some(Ok(line)) => Ok(Some(line)),
-        Some(Err(error)) => Err(Error::new("read", JOURNAL, ErrorKind::Io).with_source(error)),
-        None => Ok(None),
-    };
-    let first = line()?.unwrap_or_default();
+    let Some(mut lines) = lines::read(state, JOURNAL)? else { return Ok(Phase::None) };
+    let first = lines.next().transpose()?.unwrap_or_default();
     let mut words = first.strip_prefix(HEADER).unwrap_or_default().split_ascii_whitespace();
     match words.next() {
         Some("complete") => Ok(Phase::Complete),
@@ -58,7 +47,8 @@ pub(crate) fn read(state: &Root) -> Result<Phase> {
             let prefix = words.next().and_then(unescape);
             let (Some(policy), Some(prefix)) = (policy, prefix) else { return Ok(Phase::Fetching) };
             let (mut records, mut kept) = (Vec::new(), Vec::new());
-            while let Some(line) = line()? {
+            for line in lines {
+                let line = line?;
                 if line == "end" {
                     return Ok(Phase::Publishing(prefix, policy, records, kept));
                 }
@@ -87,45 +77,31 @@ pub(crate) fn write_publishing(
     records: &[Record],
     kept: &[Planned],
 ) -> Result<()> {
-    let mut text = format!("{HEADER} publishing {} ", policy.word());
-    escape(prefix, &mut text);
-    text.push('\n');
-    let mut file = state.new_file(JOURNAL)?;
-    let failed = |error: std::io::Error| Error::new("write", JOURNAL, ErrorKind::Io).with_source(error);
-    let lines = kept.iter().map(Line::Kept).chain(records.iter().map(Line::Fetched));
-    for line in lines {
-        line.write(&mut text);
-        if text.len() > 1 << 16 {
-            file.write_all(text.as_bytes()).map_err(failed)?;
-            text.clear();
-        }
+    let mut journal = NewLines::new(state, JOURNAL)?;
+    journal.add(|out| {
+        out.push_str(&format!("{HEADER} publishing {} ", policy.word()));
+        escape(prefix, out);
+        out.push('\n');
+    })?;
+    for object in kept {
+        journal.add(|out| write_kept(object, out))?;
     }
-    text.push_str("end\n");
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.commit_replace()
+    for record in records {
+        journal.add(|out| record.write_line(out))?;
+    }
+    journal.add(|out| out.push_str("end\n"))?;
+    journal.commit()
 }
 
-enum Line<'a> {
-    Kept(&'a Planned),
-    Fetched(&'a Record),
-}
-
-impl Line<'_> {
-    fn write(&self, out: &mut String) {
-        match self {
-            Self::Fetched(record) => record.write_line(out),
-            Self::Kept(object) => {
-                out.push_str(KEPT);
-                match &object.etag {
-                    Some(etag) => escape(etag, out),
-                    None => out.push('-'),
-                }
-                out.push('\t');
-                out.push_str(object.path.as_str());
-                out.push('\n');
-            }
-        }
+fn write_kept(object: &Planned, out: &mut String) {
+    out.push_str(KEPT);
+    match &object.etag {
+        Some(etag) => escape(etag, out),
+        None => out.push('-'),
     }
+    out.push('\t');
+    out.push_str(object.path.as_str());
+    out.push('\n');
 }
 
 fn parse_kept(fields: &str) -> Option<Planned> {
@@ -149,36 +125,26 @@ pub(crate) struct Log(std::fs::File);
 impl Log {
     /// Opens the log for more lines.
     pub(crate) fn append(state: &Root) -> Result<Self> {
-        let failed = |error| Error::new("open", LOG, ErrorKind::Io).with_source(error);
-        let mut options = cap_std::fs::OpenOptions::new();
-        options.append(true).create(true);
-        let file = cap_std::fs::Dir::from(state.try_clone()?).open_with(LOG, &options).map_err(failed)?;
-        Ok(Self(file.into_std()))
+        lines::append(state, LOG).map(Self)
     }
 
-    pub(crate) fn write(&mut self, lines: &str) -> Result<()> {
-        self.0
-            .write_all(lines.as_bytes())
-            .map_err(|error| Error::new("write", LOG, ErrorKind::Io).with_source(error))
+    pub(crate) fn write(&mut self, text: &str) -> Result<()> {
+        lines::write(&mut self.0, LOG, text)
     }
 
     /// What the log tells, up to the first line that makes no sense.
-    pub(crate) fn read(state: &Root) -> Result<Vec<Record>> {
-        let file = match state.open_contained(LOG) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut lines = BufReader::new(file);
-        let mut records = Vec::new();
-        let mut line = String::new();
-        // A line without its end was being written when the host died.
-        while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {
-            let Some(record) = Record::parse(line.trim_end_matches('\n')) else { break };
-            records.push(record);
-            line.clear();
+    pub(crate) fn read(state: &Root) -> Result<impl Iterator<Item = Record>> {
+        let lines = lines::read(state, LOG)?.into_iter().flatten();
+        Ok(lines.map_while(|line| Record::parse(&line.ok()?)))
+    }
+
+    /// Lets the log tell of `records` and of nothing else.
+    pub(crate) fn rewrite<'a>(state: &Root, records: impl Iterator<Item = &'a Record>) -> Result<()> {
+        let mut log = NewLines::new(state, LOG)?;
+        for record in records {
+            log.add(|out| record.write_line(out))?;
         }
-        Ok(records)
+        log.commit()
     }
 
     pub(crate) fn discard(state: &Root) -> Result<()> {

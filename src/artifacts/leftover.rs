@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use super::base::open_append;
+use super::lines::append;
 use super::record::{escape, unescape};
 use super::state::forget;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,7 +46,7 @@ impl Leftovers {
     pub(crate) fn note(&self, state: &Root, id: &str, key: &str) -> Result<()> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((id.to_owned(), key.to_owned()));
-        open_append(state, UPLOADS)?
+        append(state, UPLOADS)?
             .write_all(line(id, key).as_bytes())
             .map_err(|error| Error::new("write", UPLOADS, ErrorKind::Io).with_source(error))
     }

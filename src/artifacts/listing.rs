@@ -69,6 +69,9 @@ fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+    use proptest::prelude::*;
+    use proptest::{collection, option, sample};
 
     fn page(body: &str) -> Result<Page, Malformed> {
         parse(format!("<?xml version=\"1.0\"?><ListBucketResult>{body}</ListBucketResult>").as_bytes())
@@ -126,5 +129,110 @@ mod tests {
         ] {
             assert_eq!(parse(xml.as_bytes()), Err(reason), "{xml}");
         }
+    }
+
+    /// A page as a server writes it, with these keys.
+    fn written(keys: &[Vec<u8>], token: Option<&str>) -> String {
+        let mut xml =
+            String::from("<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>");
+        for (index, key) in keys.iter().enumerate() {
+            let key = percent_encode(key, NON_ALPHANUMERIC);
+            xml.push_str(&format!(
+                "<Contents><Key>{key}</Key><Size>{index}</Size><ETag>&quot;{index}&quot;</ETag></Contents>"
+            ));
+        }
+        if let Some(token) = token {
+            let token = token.replace('&', "&amp;").replace('<', "&lt;");
+            xml.push_str("<IsTruncated>true</IsTruncated>");
+            xml.push_str(&format!("<NextContinuationToken>{token}</NextContinuationToken>"));
+        }
+        xml.push_str("</ListBucketResult>");
+        xml
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        collection::vec(collection::vec(any::<u8>(), 1..40), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn any_keys_come_back_as_they_were(keys in keys(), token in option::of("[!-~]{1,20}")) {
+            let page = parse(written(&keys, token.as_deref()).as_bytes()).unwrap();
+            prop_assert_eq!(page.next, token);
+            let wanted: Vec<_> = (0_u64..)
+                .zip(keys)
+                .map(|(size, key)| Listed { key, size, etag: Some(format!("\"{size}\"")) })
+                .collect();
+            prop_assert_eq!(page.objects, wanted);
+        }
+
+        #[test]
+        fn page_that_is_cut_short_is_never_a_page(keys in keys(), at in any::<sample::Index>()) {
+            let xml = written(&keys, None);
+            let cut = at.index(xml.len());
+            prop_assert!(parse(&xml.as_bytes()[..cut]).is_err(), "{}", &xml[..cut]);
+        }
+
+        #[test]
+        fn damaged_page_gives_no_more_than_it_has(
+            keys in keys(),
+            changes in collection::vec((any::<sample::Index>(), mutation()), 1..8),
+        ) {
+            let mut xml = written(&keys, Some("t")).into_bytes();
+            for (at, (removed, added)) in changes {
+                let start = at.index(xml.len() + 1);
+                let end = (start + removed).min(xml.len());
+                xml.splice(start..end, added);
+            }
+            if let Ok(page) = parse(&xml) {
+                prop_assert!(page.objects.len() <= xml.len() / "<Contents></Contents>".len());
+                let texts: usize = page.objects.iter().map(|object| object.key.len()).sum();
+                prop_assert!(texts <= xml.len());
+                prop_assert!(page.objects.iter().all(|object| object.key.len() <= xml::TEXT_MAX));
+            }
+        }
+
+        #[test]
+        fn bytes_that_are_no_page_do_no_harm(xml in collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&xml);
+        }
+    }
+
+    /// How many bytes give way, and to what: what XML is made of, mostly.
+    fn mutation() -> impl Strategy<Value = (usize, Vec<u8>)> {
+        let pieces = sample::select(vec![
+            "<",
+            ">",
+            "&",
+            ";",
+            "/",
+            "<Contents>",
+            "</Contents>",
+            "<Key>",
+            "</Key>",
+            "<Key/>",
+            "<![CDATA[",
+            "]]>",
+            "<!--",
+            "-->",
+            "&#x0;",
+            "&#99999999;",
+            "&amp;",
+            "<?",
+            "?>",
+            "<Size>",
+            "%",
+            "%zz",
+            "\u{202e}",
+            "<ListBucketResult>",
+            "</ListBucketResult>",
+            "</ListBucketResult><ListBucketResult>",
+        ]);
+        let piece = prop_oneof![
+            pieces.prop_map(|piece| piece.as_bytes().to_vec()),
+            collection::vec(any::<u8>(), 0..4),
+            any::<u8>().prop_map(|byte| vec![byte; 5000]),
+        ];
+        (0_usize..12, piece)
     }
 }

@@ -55,13 +55,7 @@ impl Artifacts {
         let Some(object) = head.await? else { return Ok(None) };
         let object =
             Planned { path: path.clone(), size: object.size, etag: object.etag.map(String::into_boxed_str) };
-        let fetcher = Fetcher::new(
-            self.source.clone(),
-            self.prefix.clone(),
-            self.limits,
-            self.retry,
-            self.progress.clone(),
-        );
+        let fetcher = Fetcher::new(self, self.prefix.clone());
         let target = Leaf { places: Arc::clone(&self.places), path: path.clone(), policy };
         let fetched = match fetcher.fetch(&object, target.clone()).await {
             Ok(arrived) => match arrived.content {

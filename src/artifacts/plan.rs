@@ -64,7 +64,7 @@ impl Plan {
                 Err(error) => plan.refuse(object.key, error),
             }
         }
-        plan.objects.sort_by(|a, b| a.path.cmp(&b.path));
+        plan.objects.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         plan.refuse_clashes(prefix);
         plan.bytes = plan.objects.iter().fold(0, |sum, object| sum.saturating_add(object.size));
         if plan.bytes > limits.bytes {

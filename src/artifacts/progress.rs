@@ -34,7 +34,7 @@ pub enum Event<'a> {
         /// How many more.
         bytes: u64,
     },
-    /// An attempt failed and is made again after a pause; the bytes it has moved do not count.
+    /// An attempt failed and is made again after a pause; of the bytes it has moved only those count that are kept.
     Retried {
         /// Which.
         path: &'a SafePath,

@@ -99,8 +99,12 @@ fn parse_stamp(numbers: &str) -> Option<Stamp> {
 }
 
 pub(crate) fn hex(digest: &Digest) -> String {
-    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
-    digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' - 10 + value };
+    let digits = digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    let mut text = Vec::with_capacity(64);
+    text.extend(digits);
+    // All of it is ASCII.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Digest> {

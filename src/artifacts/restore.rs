@@ -1,5 +1,7 @@
 //! Bringing the objects of a session back as files.
 
+mod report;
+
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -15,135 +17,11 @@ use super::record::Record;
 use super::stage::{RESTORE, Stage};
 use super::state::{Lock, Places, blocking, discard, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::root::Root;
+pub use report::{Ended, OnLocal, RestoreReport, Restored};
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;
-
-/// What a restore does about files that are already in the workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLocal {
-    /// Restores only into a workspace that is empty, reserved names aside, or where a restore was interrupted.
-    ColdStart,
-    /// Leaves what is there, and brings only what is not.
-    LocalWins,
-    /// Puts the object in place of what is there.
-    RemoteWins,
-    /// Brings nothing if anything is there that an object would replace.
-    Fail,
-}
-
-impl OnLocal {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::ColdStart => "cold-start",
-            Self::LocalWins => "local-wins",
-            Self::RemoteWins => "remote-wins",
-            Self::Fail => "fail",
-        }
-    }
-
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [Self::ColdStart, Self::LocalWins, Self::RemoteWins, Self::Fail]
-            .into_iter()
-            .find(|policy| policy.word() == word)
-    }
-}
-
-/// What became of one object.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Restored {
-    /// It is in the workspace.
-    Placed {
-        /// Where.
-        path: SafePath,
-        /// Its size.
-        bytes: u64,
-    },
-    /// What was in the workspace stands, by policy.
-    Kept {
-        /// Where.
-        path: SafePath,
-    },
-    /// It has arrived and waits in staging for those that failed.
-    Waiting {
-        /// Where it will be.
-        path: SafePath,
-    },
-    /// It does not come in, however often it is tried.
-    Refused {
-        /// Its key, as the store lists it.
-        key: Vec<u8>,
-        /// Why.
-        error: Error,
-    },
-    /// It did not come in this time.
-    Failed {
-        /// Where it should be.
-        path: SafePath,
-        /// Why.
-        error: Error,
-    },
-}
-
-/// How a restore ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ended {
-    /// Every object that can come in is there.
-    Complete,
-    /// Some objects failed. The next call goes on from here.
-    ///
-    /// Unless the failures came while publishing, the workspace is untouched.
-    Incomplete,
-    /// An earlier restore was complete, and the policy is [`OnLocal::ColdStart`].
-    AlreadyRestored,
-    /// The workspace is in use, and the policy is [`OnLocal::ColdStart`].
-    NotCold,
-    /// Files are in the way, and the policy is [`OnLocal::Fail`]; nothing was written.
-    Conflict,
-}
-
-/// What a restore did.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct RestoreReport {
-    /// How it ended.
-    pub ended: Ended,
-    /// Whether it finished an interrupted restore. The outcomes are then those of the objects that were fetched.
-    pub resumed: bool,
-    /// One outcome per object.
-    pub outcomes: Vec<Restored>,
-}
-
-impl RestoreReport {
-    fn empty(ended: Ended) -> Self {
-        Self { ended, resumed: false, outcomes: Vec::new() }
-    }
-
-    /// How many objects are in the workspace.
-    #[must_use]
-    pub fn placed(&self) -> usize {
-        self.outcomes.iter().filter(|outcome| matches!(outcome, Restored::Placed { .. })).count()
-    }
-
-    /// The objects that were refused.
-    pub fn refused(&self) -> impl Iterator<Item = (&[u8], &Error)> {
-        self.outcomes.iter().filter_map(|outcome| match outcome {
-            Restored::Refused { key, error } => Some((key.as_slice(), error)),
-            _ => None,
-        })
-    }
-
-    /// The objects that failed.
-    pub fn failed(&self) -> impl Iterator<Item = (&SafePath, &Error)> {
-        self.outcomes.iter().filter_map(|outcome| match outcome {
-            Restored::Failed { path, error } => Some((path, error)),
-            _ => None,
-        })
-    }
-}
 
 impl Artifacts {
     /// Brings every object of the session into the workspace.
@@ -239,9 +117,10 @@ impl Artifacts {
         for (index, result) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
             let Some(object) = objects.get(index) else { continue };
             match result.kind() {
-                // It is gone, too large, or no file in the directory that it comes from: waiting for it would keep all
-                // others away for ever.
+                // It is gone, too large, no file in the directory that it comes from, or one with another on a file
+                // system that folds case: waiting for it would keep all others away for ever.
                 ErrorKind::NotFound
+                | ErrorKind::AlreadyExists
                 | ErrorKind::TooLarge
                 | ErrorKind::Symlink
                 | ErrorKind::NotRegular
@@ -262,7 +141,7 @@ impl Artifacts {
             return Ok(report);
         }
         drop((objects, stage));
-        records.sort_by(|a, b| a.path.cmp(&b.path));
+        records.sort_unstable_by(|a, b| a.path.cmp(&b.path));
 
         let (places, prefix) = (Arc::clone(&self.places), self.prefix.clone());
         let (records, kept) = blocking("write", move || {
@@ -281,13 +160,7 @@ impl Artifacts {
         staged: Vec<(usize, Record)>,
         records: &mut Vec<Record>,
     ) -> Result<Vec<(usize, Error)>> {
-        let fetcher = Fetcher::new(
-            self.source.clone(),
-            self.prefix.clone(),
-            self.limits,
-            self.retry,
-            self.progress.clone(),
-        );
+        let fetcher = Fetcher::new(self, self.prefix.clone());
         let mut staged = staged.into_iter().peekable();
         let mut missing = Vec::new();
         for (index, object) in objects.iter().enumerate() {
@@ -373,48 +246,44 @@ impl Finish {
     fn publish(self, places: &Places, progress: &Progress) -> Result<RestoreReport> {
         progress.tell(&Event::Entered(Step::Publishing));
         let fates = publish(places, self.policy, &self.records)?;
-        let mut ended = Ended::Complete;
-        let mut base = Base::read(&places.state)?;
-        let mut outcomes: Vec<Restored> = self.refused.into_iter().map(Restored::from).collect();
-        for object in self.kept {
-            base.adopt(&object.path, object.etag);
-            outcomes.push(Restored::Kept { path: object.path });
-        }
-        for (record, fate) in self.records.into_iter().zip(fates) {
-            let (path, bytes) = (record.path.clone(), record.size);
-            outcomes.push(match fate {
-                Published::Moved => {
-                    base.insert(record);
-                    Restored::Placed { path, bytes }
-                }
-                Published::Kept => {
-                    base.adopt(&path, record.etag);
-                    Restored::Kept { path }
-                }
-                Published::Refused(error) => {
-                    progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
-                    Restored::Refused { key: path.as_str().as_bytes().to_vec(), error }
-                }
-                Published::Failed(error) => {
-                    ended = Ended::Incomplete;
-                    Restored::Failed { path, error }
-                }
-            });
-        }
-        if ended == Ended::Complete {
-            base.write(&places.state)?;
+        let failed = fates.iter().any(|fate| matches!(fate, Published::Failed(_)));
+        if !failed {
+            self.write_base(&places.state, &fates)?;
             journal::write_complete(&places.state)?;
             progress.tell(&Event::Entered(Step::Complete));
             // What cannot be removed now, because a guest holds on to it, is removed by the next call.
             let _ = discard(&places.staging, RESTORE);
         }
+        let mut outcomes = Vec::with_capacity(self.refused.len() + self.kept.len() + self.records.len());
+        outcomes.extend(self.refused.into_iter().map(Restored::from));
+        outcomes.extend(self.kept.into_iter().map(|object| Restored::Kept { path: object.path }));
+        outcomes.extend(self.records.into_iter().zip(fates).map(
+            |(Record { path, size, .. }, fate)| match fate {
+                Published::Moved => Restored::Placed { path, bytes: size },
+                Published::Kept => Restored::Kept { path },
+                Published::Refused(error) => {
+                    progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    Restored::Refused { key: path.as_str().as_bytes().to_vec(), error }
+                }
+                Published::Failed(error) => Restored::Failed { path, error },
+            },
+        ));
+        let ended = if failed { Ended::Incomplete } else { Ended::Complete };
         Ok(RestoreReport { ended, resumed: self.resumed, outcomes })
     }
-}
 
-impl From<Refusal> for Restored {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused { key: refusal.raw, error: refusal.error }
+    /// Notes for later mirrors what store and workspace have in common now.
+    fn write_base(&self, state: &Root, fates: &[Published]) -> Result<()> {
+        let mut base = Base::read(state)?;
+        for object in &self.kept {
+            base.adopt(&object.path, object.etag.clone());
+        }
+        let fated = || self.records.iter().zip(fates);
+        for (record, _) in fated().filter(|(_, fate)| matches!(fate, Published::Kept)) {
+            base.adopt(&record.path, record.etag.clone());
+        }
+        let placed = fated().filter(|(_, fate)| matches!(fate, Published::Moved));
+        base.write_with(state, placed.map(|(record, _)| record))
     }
 }
 

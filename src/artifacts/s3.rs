@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
-use http::header::{CONTENT_LENGTH, ETAG};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
 use http::{Method, StatusCode};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
 use object_store::client::{
@@ -154,41 +154,65 @@ impl S3 {
     }
 
     async fn page_once(&self, url: &str, prefix: &str) -> Result<listing::Page> {
-        let response = self.send("list", prefix, url).await?;
+        let response = self.send("list", prefix, url, None).await?;
         let xml = read_body("list", prefix, response, PAGE_MAX).await?;
         listing::parse(&xml).map_err(|reason| malformed("list", prefix, reason))
     }
 
     /// Opens the object with exactly this key.
     pub(super) async fn get(&self, key: &str) -> Result<Body> {
+        let response = self.send("get", key, &self.url(key)?, None).await?;
+        Ok(body(key, response))
+    }
+
+    /// The object from byte `from` on, if the server gives exactly that, of the version `etag`.
+    pub(super) async fn rest(&self, key: &str, etag: &str, from: u64) -> Result<Option<Body>> {
+        let response = match self.send("get", key, &self.url(key)?, Some((etag, from))).await {
+            Err(error) if error.kind() != ErrorKind::Io => return Ok(None),
+            response => response?,
+        };
+        let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
+        let total = range.and_then(|range| {
+            let (last, total) = range.strip_prefix(&format!("bytes {from}-"))?.split_once('/')?;
+            let (last, total): (u64, u64) = (last.parse().ok()?, total.parse().ok()?);
+            (last.checked_add(1)? == total).then_some(total)
+        });
+        let is_partial = response.status() == StatusCode::PARTIAL_CONTENT;
+        let rest = body(key, response);
+        let exact = is_partial && rest.etag.as_deref() == Some(etag);
+        let same_length = |total: &u64| rest.size.is_none_or(|size| total.checked_sub(from) == Some(size));
+        Ok(total.filter(|total| exact && same_length(total)).map(|total| Body { size: Some(total), ..rest }))
+    }
+
+    fn url(&self, key: &str) -> Result<String> {
         if key.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(
                 Error::new("get", key, ErrorKind::InvalidPath).with_detail("a URL cannot hold a dot segment")
             );
         }
-        let response = self.send("get", key, &self.url(key)).await?;
-        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
-        let etag = header(ETAG).map(str::to_owned);
-        let subject = key.to_owned();
-        let chunks: BoxStream<'static, Result<Bytes>> = response
-            .into_body()
-            .bytes_stream()
-            .map_err(move |error| transport("get", &subject, error))
-            .boxed();
-        Ok(Body { size, etag, chunks })
+        Ok(format!("{}/{}", self.bucket, utf8_percent_encode(key, KEY)))
     }
 
-    fn url(&self, key: &str) -> String {
-        format!("{}/{}", self.bucket, utf8_percent_encode(key, KEY))
-    }
-
-    /// Signs and sends a GET; any answer but 200 is an error.
-    async fn send(&self, operation: &'static str, subject: &str, url: &str) -> Result<HttpResponse> {
-        let request = request(operation, subject, Method::GET, url, HttpRequestBody::empty())?;
+    /// Signs and sends a GET, of the rest of a version if told so; any answer but success is an error.
+    async fn send(
+        &self,
+        operation: &'static str,
+        subject: &str,
+        url: &str,
+        rest: Option<(&str, u64)>,
+    ) -> Result<HttpResponse> {
+        let mut request = request(operation, subject, Method::GET, url, HttpRequestBody::empty())?;
+        if let Some((etag, from)) = rest {
+            let etag = etag.parse().map_err(|_| Error::new(operation, subject, ErrorKind::Unsupported))?;
+            request.headers_mut().insert(IF_MATCH, etag);
+            if let Ok(range) = format!("bytes={from}-").parse() {
+                request.headers_mut().insert(RANGE, range);
+            }
+        }
         let response = self.execute(operation, subject, request).await?;
         match response.status() {
             StatusCode::OK => Ok(response),
+            StatusCode::PARTIAL_CONTENT if rest.is_some() => Ok(response),
             status => Err(refusal(operation, subject, status)),
         }
     }
@@ -264,6 +288,16 @@ fn refusal(operation: &'static str, subject: &str, status: StatusCode) -> Error 
 fn unhurried(builder: AmazonS3Builder) -> AmazonS3Builder {
     let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     builder.with_retry(once).with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "30 days")
+}
+
+fn body(key: &str, response: HttpResponse) -> Body {
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+    let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
+    let etag = header(ETAG).map(str::to_owned);
+    let subject = key.to_owned();
+    let chunks: BoxStream<'static, Result<Bytes>> =
+        response.into_body().bytes_stream().map_err(move |error| transport("get", &subject, error)).boxed();
+    Body { size, etag, chunks }
 }
 
 /// The bucket's URL and region, as the store itself would use them.

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as StorePath;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, UpdateVersion};
+use object_store::{
+    GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, UpdateVersion,
+};
 
 use super::key::Prefix;
 use super::local::Local;
@@ -60,10 +62,21 @@ pub struct Listed {
 
 /// An object's content on its way.
 pub(crate) struct Body {
-    /// The length that the store announces.
+    /// The length of the object that the store announces.
     pub(crate) size: Option<u64>,
     pub(crate) etag: Option<String>,
     pub(crate) chunks: BoxStream<'static, Result<Bytes>>,
+}
+
+impl Body {
+    fn of(key: &str, result: GetResult) -> Self {
+        let subject = key.to_owned();
+        Self {
+            size: Some(result.meta.size),
+            etag: result.meta.e_tag.clone(),
+            chunks: result.into_stream().map_err(move |error| store_error("get", &subject, error)).boxed(),
+        }
+    }
 }
 
 /// What must hold for a put to take place.
@@ -208,12 +221,28 @@ impl Source {
         {
             return Err(changed("get", key));
         }
-        let subject = key.to_owned();
-        Ok(Body {
-            size: Some(result.meta.size),
-            etag: result.meta.e_tag.clone(),
-            chunks: result.into_stream().map_err(move |error| store_error("get", &subject, error)).boxed(),
-        })
+        Ok(Body::of(key, result))
+    }
+
+    /// The object `key` from byte `from` on; none if the store does not give exactly that, of the version `etag`.
+    pub(crate) async fn rest(&self, key: &str, etag: &str, from: u64) -> Result<Option<Body>> {
+        if self.local.is_some() {
+            return Ok(None);
+        }
+        #[cfg(feature = "aws")]
+        if let Some(raw) = &self.raw {
+            return raw.rest(key, etag, from).await;
+        }
+        let (if_match, range) = (Some(etag.to_owned()), Some(GetRange::Offset(from)));
+        let options = GetOptions { if_match, range, ..GetOptions::default() };
+        let result = self.store.get_opts(&location(key)?, options).await;
+        match result.map_err(|error| store_error("get", key, error)) {
+            Ok(rest) if rest.meta.e_tag.as_deref() == Some(etag) && rest.range == (from..rest.meta.size) => {
+                Ok(Some(Body::of(key, rest)))
+            }
+            Err(error) if error.kind() == ErrorKind::Io => Err(error),
+            _ => Ok(None),
+        }
     }
 
     /// What the store says of `key`, or none if there is no such object.

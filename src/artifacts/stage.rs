@@ -1,8 +1,7 @@
 //! Objects that have arrived, written to the staged tree in batches.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
@@ -11,9 +10,10 @@ use super::journal::Log;
 use super::plan::Planned;
 use super::publish::TREE;
 use super::record::Record;
-use super::state::{Lock, Places, discard};
-use crate::error::{ErrorKind, Result};
-use crate::root::{NewFile, Root};
+use super::snapshot::digest;
+use super::state::{Lock, Places, discard, forget};
+use crate::error::Result;
+use crate::root::{Limits, NewFile, Root};
 
 /// The directory of a restore in staging.
 pub(crate) const RESTORE: &str = "restore";
@@ -37,27 +37,34 @@ impl Stage {
         Ok(Self { places, log, _lock: lock })
     }
 
-    /// Which of `objects` are in the tree already, by index; empties the tree if anything else is in it.
+    /// Which of `objects` are in the tree already, by index. All else is removed from it.
+    ///
+    /// A host that died may have left a part of a file: what the log does not tell of, or tells otherwise, is not there.
     pub(crate) fn reuse(places: &Places, objects: &[Planned]) -> Result<Vec<(usize, Record)>> {
+        let Ok(tree) = places.staging.descend(TREE) else {
+            return Self::clear(places).map(|()| Vec::new());
+        };
         let mut staged = Vec::new();
         for record in Log::read(&places.state)? {
-            let Ok(index) = objects.binary_search_by(|object| object.path.cmp(&record.path)) else {
+            let found = objects.binary_search_by(|object| object.path.cmp(&record.path));
+            let Some((index, wanted)) = found.ok().and_then(|index| Some((index, objects.get(index)?)))
+            else {
                 continue;
             };
-            let wanted = objects.get(index);
-            let same = record.etag.is_some() && wanted.is_some_and(|object| object.etag == record.etag);
-            let path = format!("{TREE}/{}", record.path.as_str());
-            if same && places.staging.metadata(path).is_ok_and(|file| file.len() == record.size) {
+            let same_version = record.etag.is_some() && wanted.etag == record.etag;
+            if same_version && is_whole(&tree, &record) {
                 staged.push((index, record));
             }
         }
         staged.sort_by_key(|(index, _)| *index);
         staged.dedup_by_key(|(index, _)| *index);
-        if only_these(places, objects, &staged) {
-            return Ok(staged);
+        // What cannot be sorted out is not worth keeping.
+        if staged.is_empty() || keep_only(&tree, objects, &staged).is_err() {
+            return Self::clear(places).map(|()| Vec::new());
         }
-        Self::clear(places)?;
-        Ok(Vec::new())
+        discard(&places.staging, PARTS)?;
+        Log::rewrite(&places.state, staged.iter().map(|(_, record)| record))?;
+        Ok(staged)
     }
 
     /// Removes all that an earlier restore has left.
@@ -77,7 +84,7 @@ impl Stage {
         objects: &[Planned],
         batch: Vec<(usize, Result<Arrived>)>,
     ) -> Result<Vec<(usize, Result<Record>)>> {
-        let mut parent: Option<(PathBuf, Root)> = None;
+        let mut parent: Option<(String, Root)> = None;
         let mut lines = String::new();
         let mut written = Vec::with_capacity(batch.len());
         for (index, arrived) in batch {
@@ -97,30 +104,27 @@ impl Stage {
         object: &Planned,
         index: usize,
         arrived: Arrived,
-        parent: &mut Option<(PathBuf, Root)>,
+        parent: &mut Option<(String, Root)>,
     ) -> Result<Record> {
         let staging = &self.places.staging;
-        let path = Path::new(TREE).join(object.path.as_str());
-        let directory = path.parent().unwrap_or(Path::new(TREE));
+        let (directory, name) = object.path.as_str().rsplit_once('/').unwrap_or((".", object.path.as_str()));
         // Paths come in order, so the next one is mostly in the same directory; nobody else moves it.
         let root = match parent {
             Some((open, root)) if open == directory => root,
             _ => {
-                staging.ensure_dir(directory)?;
-                &mut parent.insert((directory.to_path_buf(), staging.descend(directory)?)).1
+                let whole = format!("{TREE}/{directory}");
+                let whole = whole.strip_suffix("/.").unwrap_or(&whole);
+                staging.ensure_dir(whole)?;
+                &mut parent.insert((directory.to_owned(), staging.descend(whole)?)).1
             }
         };
-        let name = object.path.file_name();
         let (digest, size) = match arrived.content {
             Content::Held(bytes) => {
-                root.replace(name, &bytes)?;
+                root.write_unwatched(name, &bytes)?;
                 (Sha256::digest(&bytes).into(), bytes.len() as u64)
             }
             Content::Filed { digest, size } => {
-                match root.remove_file(name) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                    _ => staging.rename_to(part_path(index), root, name)?,
-                }
+                staging.rename_to(part_path(index), root, name)?;
                 (digest, size)
             }
         };
@@ -128,30 +132,32 @@ impl Stage {
     }
 }
 
-/// Whether the tree holds the given files and their directories, and nothing else. What cannot be looked at is something
-/// else.
-fn only_these(places: &Places, objects: &[Planned], staged: &[(usize, Record)]) -> bool {
-    let walk = match places.staging.walk(TREE, crate::root::Limits::default().with_entries(u64::MAX)) {
-        Ok(walk) => walk,
-        Err(error) => return error.kind() == ErrorKind::NotFound && staged.is_empty(),
-    };
-    let mut files = 0;
-    for entry in walk {
-        let Ok(entry) = entry else { return false };
-        let Some(path) = entry.path().to_str() else { return false };
-        let wanted = if entry.metadata().is_dir() {
-            let directory = format!("{path}/");
-            let first = objects.partition_point(|object| object.path.as_str() < directory.as_str());
-            objects.get(first).is_some_and(|object| object.path.as_str().starts_with(&directory))
-        } else {
-            files += 1;
-            staged.binary_search_by(|(_, record)| record.path.as_str().cmp(path)).is_ok()
+/// Whether the file that `record` tells of is there with all its bytes.
+fn is_whole(tree: &Root, record: &Record) -> bool {
+    digest(tree, &record.path, record.size)
+        .is_ok_and(|(stamp, digest)| (stamp.size, digest) == (record.size, record.digest))
+}
+
+/// Removes all but the given files and the directories of `objects`.
+fn keep_only(tree: &Root, objects: &[Planned], staged: &[(usize, Record)]) -> Result<()> {
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
+    for entry in tree.walk(".", Limits::default().with_entries(u64::MAX))? {
+        let entry = entry?;
+        let is_directory = entry.metadata().is_dir();
+        let is_wanted = |path: &str| {
+            if !is_directory {
+                return staged.binary_search_by(|(_, record)| record.path.as_str().cmp(path)).is_ok();
+            }
+            let beneath = format!("{path}/");
+            let first = objects.partition_point(|object| object.path.as_str() < beneath.as_str());
+            objects.get(first).is_some_and(|object| object.path.as_str().starts_with(&beneath))
         };
-        if !wanted {
-            return false;
+        if !entry.path().to_str().is_some_and(is_wanted) {
+            if is_directory { &mut directories } else { &mut files }.push(entry.path().to_path_buf());
         }
     }
-    files == staged.len()
+    files.iter().try_for_each(|path| forget(tree, path))?;
+    directories.iter().try_for_each(|path| discard(tree, path))
 }
 
 fn part_path(index: usize) -> PathBuf {

@@ -1,6 +1,7 @@
 //! The three directories that artifacts work in, the lock on them, and how blocking work is done.
 
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,7 +124,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// Removes a tree of the host's own if it is there.
-pub(crate) fn discard(root: &Root, path: &str) -> Result<()> {
+pub(crate) fn discard(root: &Root, path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
     match root.remove_tree_contained(path) {
         Ok(removed) if removed.complete => Ok(()),
         Ok(_) => Err(Error::new("remove", path, ErrorKind::Busy)),
@@ -133,7 +135,7 @@ pub(crate) fn discard(root: &Root, path: &str) -> Result<()> {
 }
 
 /// Removes a file of the host's own if it is there.
-pub(crate) fn forget(root: &Root, path: &str) -> Result<()> {
+pub(crate) fn forget(root: &Root, path: impl AsRef<Path>) -> Result<()> {
     match root.remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 /// Longest text of one element: 1024 bytes of key, each as `%XX`.
-const TEXT_MAX: usize = 4096;
+pub(crate) const TEXT_MAX: usize = 4096;
 const DEPTH_MAX: usize = 8;
 
 /// Why an answer cannot be read.

@@ -18,6 +18,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// How many unguessable names are tried before something is plainly wrong.
 const NAME_TRIES: u32 = 16;
 
+/// A new file and nothing else.
+const NEW: OFlags =
+    OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
+
 /// Why a draft did not become a file.
 pub(super) enum Failure {
     System(Errno),
@@ -67,16 +71,48 @@ impl<'a> Draft<'a> {
     }
 
     fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         let mut tries = 0;
         loop {
             let name = unguessable_name()?;
-            match retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::RUSR | Mode::WUSR)) {
+            match retry_on_intr(|| openat(dir.as_fd(), &*name, NEW, Mode::RUSR | Mode::WUSR)) {
                 Ok(file) => return Ok(Self { dir, file, temporary: Some(name), sync: None }),
                 Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
                 Err(errno) => return Err(errno),
             }
         }
+    }
+
+    /// Makes the file under its own name and with its mode, where nobody watches; dropped, it is removed.
+    #[cfg(feature = "artifacts")]
+    pub(super) fn create_visible(dir: Handle<'a>, leaf: &[u8], access: Access) -> rustix::io::Result<Self> {
+        let temporary = String::from_utf8(leaf.to_vec()).map_err(|_| Errno::ILSEQ)?;
+        let mode = Mode::from_raw_mode(access.file_mode());
+        let file = retry_on_intr(|| openat(dir.as_fd(), leaf, NEW, mode))?;
+        Ok(Self { dir, file, temporary: Some(temporary), sync: None })
+    }
+
+    /// Ends what [`create_visible`](Self::create_visible) began.
+    #[cfg(feature = "artifacts")]
+    pub(super) fn keep(mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+        // The umask or a default of the directory may have taken from the mode.
+        let has_mode = describe(self.file.as_fd())?.mode() == access.file_mode();
+        if !has_mode || access.owner().is_some() || access.group().is_some() {
+            give_access(self.file.as_fd(), access, access.file_mode())?;
+        }
+        self.make_durable(durability)?;
+        self.temporary = None;
+        match &self.sync {
+            Some(dir) => retry_on_intr(|| fsync(dir)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn write_all(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.write(bytes)?;
+            bytes = bytes.get(written..).unwrap_or_default();
+        }
+        Ok(())
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
@@ -89,6 +125,10 @@ impl<'a> Draft<'a> {
 
     pub(super) fn finish(&mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
         give_access(self.file.as_fd(), access, access.file_mode())?;
+        self.make_durable(durability)
+    }
+
+    fn make_durable(&mut self, durability: Durability) -> rustix::io::Result<()> {
         if durability == Durability::Full && self.sync.is_none() {
             self.sync = Some(open_to_sync(self.dir.as_fd())?);
         }

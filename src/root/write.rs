@@ -16,6 +16,8 @@ use super::Root;
 use super::draft::{Draft, Failure};
 use super::path::{Checked, Meant};
 use super::resolve::{Handle, subject};
+#[cfg(feature = "artifacts")]
+use crate::error::Error;
 use crate::error::Result;
 
 impl Root {
@@ -67,13 +69,24 @@ impl Root {
             .map_err(|failure| failure.about("replace", subject(path)))
     }
 
+    /// Writes `bytes` to a new file at `path`, where no guest can reach.
+    ///
+    /// The file has its name at once: a host that dies half-way leaves a part of it.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn write_unwatched(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+        let path = Checked::new("write", path.as_ref(), Meant::Entry)?;
+        let (dir, leaf) = self.parent("write", path)?;
+        Draft::create_visible(dir, leaf, self.policy.access())
+            .and_then(|draft| {
+                draft.write_all(bytes)?;
+                draft.keep(self.policy.access(), self.policy.durability())
+            })
+            .map_err(|errno| Error::from_errno("write", subject(path), errno))
+    }
+
     fn draft<'a>(&self, dir: Handle<'a>, bytes: &[u8]) -> Result<Draft<'a>, Failure> {
         let mut draft = Draft::create(dir)?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let written = draft.write(rest)?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
+        draft.write_all(bytes)?;
         draft.finish(self.policy.access(), self.policy.durability())?;
         Ok(draft)
     }

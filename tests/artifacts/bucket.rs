@@ -74,10 +74,10 @@ impl Bucket {
                     // A client that has enough hangs up.
                     let _ = match judge(&request, before) {
                         Act::Serve => bucket.state.lock().unwrap().serve(&request).send(&stream),
-                        Act::Refuse(answer) => respond(stream, answer),
+                        Act::Refuse(answer) => respond(stream, answer, 0),
                         Act::ServeAndSay(answer) => {
                             bucket.state.lock().unwrap().serve(&request);
-                            respond(stream, answer)
+                            respond(stream, answer, 0)
                         }
                     };
                 });

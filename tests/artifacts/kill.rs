@@ -1,5 +1,8 @@
-//! SIGKILL at every journal transition and at random moments, then once more to the end.
+//! SIGKILL at random moments and at events, then once more to the end. [`crate::transitions`] kills at each change.
+//!
+//! `BENEATH_TEST_FULL=1` kills a hundred times where a short run kills fifteen times; `BENEATH_KILLS` says how often.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -9,10 +12,12 @@ use std::time::{Duration, Instant};
 use beneath::artifacts::{Deletions, Ended, Event, OnLocal, Overwrites, Source};
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::bundle;
 use crate::support::{self, Home, Server};
+use crate::{bundle, naive};
 
 const VARIABLE: &str = "BENEATH_KILL_CHILD";
+
+pub(crate) type Tree = BTreeMap<String, Vec<u8>>;
 
 /// How the child dies.
 #[derive(Clone, Copy, Debug)]
@@ -24,58 +29,150 @@ enum Death {
     Never,
 }
 
-/// Runs a task in a child; tells whether it came to its end.
-fn run(task: &str, home: &Path, server: &Server, bucket: &str, death: Death) -> bool {
-    let at = if let Death::Event(n) = death { n } else { usize::MAX };
-    let config = format!("{task}\n{}\n{}\n{bucket}\n{at}", home.display(), server.port);
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "kill::child", "--nocapture", "--test-threads=1"])
-        .env(VARIABLE, config)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    if let Death::After(time) = death {
-        std::thread::sleep(time);
-        child.kill().unwrap();
+/// One task on one bucket.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) task: &'a str,
+    pub(crate) server: &'a Server,
+    pub(crate) bucket: &'a str,
+}
+
+impl Job<'_> {
+    /// Makes `command` run the task in a child, with its file work in one thread if it is `calm`.
+    pub(crate) fn in_child(self, mut command: Command, home: &Path, event: usize, calm: bool) -> Command {
+        let Self { task, server, bucket } = self;
+        command
+            .args(["--exact", "kill::child", "--nocapture", "--test-threads=1"])
+            .env(VARIABLE, format!("{task}\n{}\n{}\n{bucket}\n{event}\n{calm}", home.display(), server.port))
+            // Cargo's search path makes the loader ask for each library in each directory.
+            .env_remove("LD_LIBRARY_PATH")
+            .stdout(Stdio::null());
+        command
     }
-    let status = child.wait().unwrap();
+
+    /// Runs the task in a child; tells whether it came to its end.
+    fn run(self, home: &Home, death: Death) -> bool {
+        let at = if let Death::Event(n) = death { n } else { usize::MAX };
+        let command = Command::new(std::env::current_exe().unwrap());
+        let mut child = self.in_child(command, &home.path(""), at, false).spawn().unwrap();
+        if let Death::After(time) = death {
+            std::thread::sleep(time);
+            child.kill().unwrap();
+        }
+        ended(self.task, child.wait().unwrap())
+    }
+}
+
+/// Whether the child came to its end; it must not fail by itself.
+pub(crate) fn ended(task: &str, status: std::process::ExitStatus) -> bool {
     assert!(status.success() || status.signal() == Some(9), "{task} failed by itself: {status}");
     status.success()
 }
 
 /// Not a test by itself: what the children run.
-#[tokio::test]
-async fn child() {
+#[test]
+fn child() {
     let Ok(config) = std::env::var(VARIABLE) else { return };
     let mut fields = config.lines();
-    let (task, home) = (fields.next().unwrap(), fields.next().unwrap());
-    let server = Server::at(fields.next().unwrap().parse().unwrap());
-    let source = Source::s3(server.builder(fields.next().unwrap())).unwrap();
-    let at: usize = fields.next().unwrap().parse().unwrap();
+    let mut field = || fields.next().unwrap();
+    let (task, home) = (field(), Path::new(field()));
+    let server = Server::at(field().parse().unwrap());
+    let source = Source::s3(server.builder(field())).unwrap();
+    let at: usize = field().parse().unwrap();
+    let calm = field() == "true";
     let count = std::sync::atomic::AtomicUsize::new(0);
     let listener = move |_: &Event<'_>| {
         if count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == at {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
     };
-    let home = Path::new(home);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    if calm {
+        runtime.max_blocking_threads(1);
+    }
+    runtime.enable_all().build().unwrap().block_on(async {
+        if calm {
+            let ahead = home.join("ahead");
+            tokio::task::spawn_blocking(move || crate::transitions::get_ahead(&ahead)).await.unwrap();
+        }
+        work(task, home, &source, if calm { 1 } else { 16 }, listener).await;
+    });
+}
+
+/// The task itself, for the child and for whoever comes after it.
+pub(crate) async fn work(
+    task: &str,
+    home: &Path,
+    source: &Source,
+    concurrency: usize,
+    listener: impl Fn(&Event<'_>) + Send + Sync + 'static,
+) {
+    let artifacts = || support::artifacts_at(home, source).with_concurrency(concurrency);
     match task {
         "restore" => {
-            let artifacts = support::artifacts_at(home, &source).with_progress(listener);
-            let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+            let report = artifacts().with_progress(listener).restore(OnLocal::ColdStart).await.unwrap();
             assert!(matches!(report.ended, Ended::Complete | Ended::AlreadyRestored), "{report:?}");
         }
         "mirror" => {
-            let artifacts = support::artifacts_at(home, &source).with_progress(listener);
+            let artifacts = artifacts().with_progress(listener);
             let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap();
             assert!(report.is_complete(), "{report:?}");
         }
+        "naive restore" => naive::restore(home, source).await,
+        "naive mirror" => naive::mirror(home, source).await,
+        "naive install" => naive::install(home, source, "2").await,
         version => {
-            let bundles = bundle::bundles_at(home, &source).with_progress(listener);
+            let bundles = bundle::bundles_at(home, source).with_progress(listener);
             let wanted = bundle::version(&bundles, version).await;
             bundles.install_if_changed(&wanted).await.unwrap();
         }
     }
+}
+
+/// Runs the task to its end, and once more: the last run may have been the one that only found all done.
+pub(crate) async fn again(task: &str, home: &Home, source: &Source) {
+    for _ in 0..2 {
+        work(task, &home.path(""), source, 16, |_| {}).await;
+    }
+}
+
+/// Whether a tree is what it should be, nothing lost and nothing doubled, with nothing left in staging.
+pub(crate) fn settled(home: &Home, found: &Tree, wanted: &Tree) -> Result<(), String> {
+    let differ: Vec<&String> =
+        found.keys().chain(wanted.keys()).filter(|path| found.get(*path) != wanted.get(*path)).collect();
+    if !differ.is_empty() {
+        return Err(format!("lost, doubled or changed: {differ:?}"));
+    }
+    home.assert_contained();
+    match fs::read_dir(home.path("staging")).unwrap().count() {
+        0 => Ok(()),
+        left => Err(format!("{left} entries in staging")),
+    }
+}
+
+/// Objects small and large, in several directories.
+pub(crate) async fn seed(source: &Source, count: usize) -> Tree {
+    for n in 0..count {
+        support::put_object(source, &format!("d{}/f{n}", n % 5), format!("content {n}").as_bytes()).await;
+    }
+    support::put_object(source, "large", &vec![4; 400_000]).await;
+    support::objects(source).await
+}
+
+/// Two versions of a bundle, and the trees that they make.
+pub(crate) async fn publish_versions(source: &Source, count: usize) -> [Tree; 2] {
+    let mut trees = [Tree::new(), Tree::new()];
+    for (version, tree) in ["1", "2"].into_iter().zip(&mut trees) {
+        let files: Vec<(String, Vec<u8>)> = (0..count)
+            .map(|n| (format!("d{}/f{n}", n % 3), format!("version {version} file {n}").into_bytes()))
+            .chain([(format!("only-{version}"), vec![b'x'; 100_000])])
+            .collect();
+        let borrowed: Vec<_> =
+            files.iter().map(|(path, content)| (path.as_str(), content.as_slice())).collect();
+        bundle::publish(source, version, &borrowed).await;
+        *tree = files.into_iter().map(|(path, content)| (format!("pdf tools/{path}"), content)).collect();
+    }
+    trees
 }
 
 /// Numbers that differ from run to run, and are told so that a run can be looked into.
@@ -95,14 +192,23 @@ impl Moments {
         self.0 ^= self.0 << 17;
         self.0 % limit.max(1)
     }
+
+    fn before(&mut self, time: Duration) -> Death {
+        Death::After(Duration::from_micros(self.below((time.as_micros() as u64).max(2000))))
+    }
 }
 
-/// How long an undisturbed run takes, and how many deaths are asked for.
+pub(crate) fn full() -> bool {
+    std::env::var_os("BENEATH_TEST_FULL").is_some()
+}
+
+/// How many deaths are asked for.
 fn kills() -> usize {
-    std::env::var("BENEATH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
+    let asked = std::env::var("BENEATH_KILLS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(if full() { 100 } else { 15 })
 }
 
-fn skipped() -> Option<&'static Server> {
+pub(crate) fn server() -> Option<&'static Server> {
     let server = support::weed();
     if server.is_none() {
         println!("skipped: weed is neither on PATH nor in BENEATH_WEED");
@@ -111,45 +217,36 @@ fn skipped() -> Option<&'static Server> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn restore_survives_kill_at_every_transition_and_at_random_moments() {
-    let Some(server) = skipped() else { return };
+async fn restore_survives_kill_at_events_and_at_random_moments() {
+    let Some(server) = server() else { return };
     let (bucket, source) = server.bucket().await;
-    for n in 0..60 {
-        support::put_object(&source, &format!("d{}/f{n}", n % 5), format!("content {n}").as_bytes()).await;
-    }
-    support::put_object(&source, "large", &vec![4; 400_000]).await;
-    let wanted = support::objects(&source).await;
-    let check = |home: &Home, how: &str| {
-        assert!(run("restore", &home.path(""), server, &bucket, Death::Never), "{how}");
-        // The last run may have been the one that only found all done.
-        assert!(run("restore", &home.path(""), server, &bucket, Death::Never), "{how}");
-        assert_eq!(home.tree(), wanted, "{how}");
-        home.assert_clean();
-    };
-    // Every journal transition is an event, and so is every object.
+    let wanted = seed(&source, 60).await;
+    let job = Job { task: "restore", server, bucket: &bucket };
+    // Close together around the steps, wider among the objects.
+    let step = |at: usize| if (6..180).contains(&at) && !full() { 47 } else { 1 };
     let mut at = 0;
     loop {
         let home = Home::new();
-        let ended = run("restore", &home.path(""), server, &bucket, Death::Event(at));
-        check(&home, &format!("event {at}"));
+        let ended = job.run(&home, Death::Event(at));
+        again(job.task, &home, &source).await;
+        settled(&home, &home.tree(), &wanted).unwrap_or_else(|why| panic!("event {at}: {why}"));
         if ended {
             break;
         }
-        // Close together around the transitions, wider among the objects.
-        at += if (6..180).contains(&at) { 29 } else { 1 };
+        at += step(at);
     }
-    let home = Home::new();
     let start = Instant::now();
-    check(&home, "undisturbed");
-    let time = start.elapsed() / 2;
+    assert!(job.run(&Home::new(), Death::Never));
+    let time = start.elapsed();
     let mut moments = Moments::new();
     let (mut killed, mut home) = (0, Home::new());
     while killed < kills() {
-        let after = Duration::from_micros(moments.below(time.as_micros() as u64));
-        let ended = run("restore", &home.path(""), server, &bucket, Death::After(after));
+        let death = moments.before(time);
+        let ended = job.run(&home, death);
         killed += usize::from(!ended);
         if ended || killed % 3 == 2 {
-            check(&home, &format!("after {after:?}"));
+            again(job.task, &home, &source).await;
+            settled(&home, &home.tree(), &wanted).unwrap_or_else(|why| panic!("{death:?}: {why}"));
             home = Home::new();
         }
     }
@@ -158,7 +255,7 @@ async fn restore_survives_kill_at_every_transition_and_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mirror_survives_kill_at_random_moments() {
-    let Some(server) = skipped() else { return };
+    let Some(server) = server() else { return };
     let (bucket, source) = server.bucket().await;
     let home = Home::new();
     fs::create_dir(home.workspace("d")).unwrap();
@@ -174,8 +271,9 @@ async fn mirror_survives_kill_at_random_moments() {
         moments.below(u64::MAX)
     };
     edit(0);
+    let job = Job { task: "mirror", server, bucket: &bucket };
     let start = Instant::now();
-    assert!(run("mirror", &home.path(""), server, &bucket, Death::Never));
+    assert!(job.run(&home, Death::Never));
     let time = (start.elapsed().as_micros() as u64).max(2000);
     let (mut round, mut killed) = (0, 0);
     while killed < kills() || round % 10 != 0 {
@@ -185,11 +283,11 @@ async fn mirror_survives_kill_at_random_moments() {
             0 => Death::Event((random % 40) as usize),
             _ => Death::After(Duration::from_micros(random % time)),
         };
-        killed += usize::from(!run("mirror", &home.path(""), server, &bucket, death));
+        killed += usize::from(!job.run(&home, death));
         if round % 10 == 0 {
-            assert!(run("mirror", &home.path(""), server, &bucket, Death::Never), "round {round}");
-            assert_eq!(support::objects(&source).await, home.tree(), "round {round}");
-            home.assert_clean();
+            again(job.task, &home, &source).await;
+            let (found, wanted) = (support::objects(&source).await, home.tree());
+            settled(&home, &found, &wanted).unwrap_or_else(|why| panic!("round {round}: {why}"));
         }
     }
     println!("mirror: {killed} kills in {round} rounds");
@@ -197,41 +295,29 @@ async fn mirror_survives_kill_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundle_upgrade_survives_kill_and_never_mixes_versions() {
-    let Some(server) = skipped() else { return };
+    let Some(server) = server() else { return };
     let (bucket, source) = server.bucket().await;
-    let mut versions = Vec::new();
-    for version in ["1", "2"] {
-        let files: Vec<(String, Vec<u8>)> = (0..20)
-            .map(|n| (format!("d{}/f{n}", n % 3), format!("version {version} file {n}").into_bytes()))
-            .chain([(format!("only-{version}"), vec![b'x'; 100_000])])
-            .collect();
-        let borrowed: Vec<_> =
-            files.iter().map(|(path, content)| (path.as_str(), content.as_slice())).collect();
-        bundle::publish(&source, version, &borrowed).await;
-        let tree: std::collections::BTreeMap<_, _> =
-            files.into_iter().map(|(path, content)| (format!("pdf tools/{path}"), content)).collect();
-        versions.push(tree);
-    }
+    let versions = publish_versions(&source, 20).await;
     let home = Home::new();
-    assert!(run("1", &home.path(""), server, &bucket, Death::Never));
+    let job = |task| Job { task, server, bucket: &bucket };
+    assert!(job("1").run(&home, Death::Never));
     let start = Instant::now();
-    assert!(run("2", &home.path(""), server, &bucket, Death::Never));
-    let time = (start.elapsed().as_micros() as u64).max(2000);
+    assert!(job("2").run(&home, Death::Never));
+    let time = start.elapsed();
     let mut moments = Moments::new();
     let (mut round, mut killed) = (0, 0);
     while killed < kills() {
         round += 1;
-        let version = if round % 2 == 0 { "1" } else { "2" };
+        let task = if round % 2 == 0 { "1" } else { "2" };
         let death = match round % 4 {
             0 | 1 => Death::Event(moments.below(80) as usize),
-            _ => Death::After(Duration::from_micros(moments.below(time))),
+            _ => moments.before(time),
         };
-        killed += usize::from(!run(version, &home.path(""), server, &bucket, death));
+        killed += usize::from(!job(task).run(&home, death));
         assert!(versions.contains(&home.tree()), "mixed versions after {death:?}");
         if round % 10 == 9 {
-            assert!(run(version, &home.path(""), server, &bucket, Death::Never));
-            assert_eq!(home.tree(), versions[round % 2]);
-            home.assert_clean();
+            again(task, &home, &source).await;
+            settled(&home, &home.tree(), &versions[round % 2]).unwrap_or_else(|why| panic!("{why}"));
         }
     }
     println!("bundle: {killed} kills in {round} rounds");

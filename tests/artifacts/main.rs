@@ -9,12 +9,15 @@ mod keys;
 mod kill;
 mod memory;
 mod mirror;
+mod naive;
 #[path = "../support/namespace.rs"]
 mod namespace;
 mod race;
 mod restore;
+mod resume;
 mod stub;
 mod support;
+mod transitions;
 mod upload;
 
 fn skip(reason: &str) {

@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::symlink;
 
-use beneath::ErrorKind;
 use beneath::artifacts::{
     Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Places, Restored, Step,
 };
+use beneath::{Access, ErrorKind, Policy, Root, ambient_authority};
 
 use crate::namespace::{Mounted, with_private_mounts};
 use crate::support::{self, Home};
@@ -145,6 +145,29 @@ async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
     assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
     assert_eq!(home.tree(), expected());
     home.assert_clean();
+}
+
+#[tokio::test]
+async fn files_have_the_mode_of_the_workspace_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &FILES).await;
+    support::put_object(&source, "dir/large", &vec![1; 1 << 20]).await;
+    for (file, dir) in [(0o666, 0o777), (0o640, 0o750)] {
+        let open = |name| Root::open_ambient(home.path(name), ambient_authority()).unwrap();
+        let policy = Policy::default().with_access(Access::custom(file, dir));
+        let places = Places {
+            workspace: open("workspace").with_policy(policy),
+            staging: open("staging"),
+            state: open("state"),
+        };
+        let artifacts = Artifacts::new(source.clone(), support::prefix(), places).unwrap();
+        artifacts.restore(OnLocal::RemoteWins).await.unwrap();
+        let mode = |path| std::fs::metadata(home.workspace(path)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!([mode("a.txt"), mode("dir/b.txt"), mode("dir/large")], [file; 3]);
+        assert_eq!(mode("dir"), dir);
+        std::fs::remove_dir_all(home.workspace("dir")).unwrap();
+    }
 }
 
 #[tokio::test]

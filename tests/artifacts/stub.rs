@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use beneath::artifacts::Source;
@@ -20,6 +20,10 @@ pub(crate) enum Answer {
     Stalled(usize, Vec<u8>),
     /// 200, and bytes for ever.
     Endless,
+    /// 206 with the rest of these bytes that the request asks for.
+    Rest(Vec<u8>),
+    /// A whole response of one's own: status line and headers, and body.
+    Told(String, Vec<u8>),
     /// Not even a status line.
     Closed,
     /// The same, and the connection stays open.
@@ -29,6 +33,8 @@ pub(crate) enum Answer {
 pub(crate) struct Stub {
     port: u16,
     pub(crate) gets: Arc<AtomicUsize>,
+    /// The headers of each read, in lower case.
+    pub(crate) heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Stub {
@@ -40,13 +46,19 @@ impl Stub {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let gets = Arc::new(AtomicUsize::new(0));
-        let (list, get, counter) = (Arc::new(list), Arc::new(get), Arc::clone(&gets));
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let (list, get) = (Arc::new(list), Arc::new(get));
+        let (counter, told) = (Arc::clone(&gets), Arc::clone(&heads));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
-                let (list, get, counter) = (Arc::clone(&list), Arc::clone(&get), Arc::clone(&counter));
+                let (list, get) = (Arc::clone(&list), Arc::clone(&get));
+                let (counter, told) = (Arc::clone(&counter), Arc::clone(&told));
                 std::thread::spawn(move || {
-                    let Some(target) = request(&stream) else { return };
+                    let Some((target, head)) = request(&stream) else { return };
+                    let from =
+                        head.lines().find_map(|line| line.strip_prefix("range: bytes=")?.strip_suffix('-'));
+                    let from = from.and_then(|from| from.parse().ok()).unwrap_or(0);
                     let answer = match target.split_once('?') {
                         Some((_, query)) => {
                             let token =
@@ -55,15 +67,16 @@ impl Stub {
                         }
                         None => {
                             let key = target.strip_prefix("/bucket/sessions/s1/").unwrap_or_default();
+                            told.lock().unwrap().push(head);
                             get(key, counter.fetch_add(1, Ordering::SeqCst))
                         }
                     };
                     // A client that has enough hangs up.
-                    let _ = respond(stream, answer);
+                    let _ = respond(stream, answer, from);
                 });
             }
         });
-        Self { port, gets }
+        Self { port, gets, heads }
     }
 
     pub(crate) fn source(&self) -> Source {
@@ -78,14 +91,22 @@ impl Stub {
     }
 }
 
-fn request(stream: &TcpStream) -> Option<String> {
+/// The target of a request, and its headers in lower case.
+fn request(stream: &TcpStream) -> Option<(String, String)> {
     let mut lines = BufReader::new(stream).lines();
     let target = lines.next()?.ok()?.split(' ').nth(1)?.to_owned();
-    while !lines.next()?.ok()?.is_empty() {}
-    Some(target)
+    let mut head = String::new();
+    loop {
+        let line = lines.next()?.ok()?;
+        if line.is_empty() {
+            return Some((target, head));
+        }
+        head.push_str(&line.to_ascii_lowercase());
+        head.push('\n');
+    }
 }
 
-pub(crate) fn respond(mut stream: TcpStream, answer: Answer) -> std::io::Result<()> {
+pub(crate) fn respond(mut stream: TcpStream, answer: Answer, from: usize) -> std::io::Result<()> {
     let mut head = |status: u16, length: Option<usize>| {
         let length = length.map_or(String::new(), |length| format!("Content-Length: {length}\r\n"));
         let head = format!("HTTP/1.1 {status} X\r\nETag: \"e\"\r\nConnection: close\r\n{length}\r\n");
@@ -111,6 +132,20 @@ pub(crate) fn respond(mut stream: TcpStream, answer: Answer) -> std::io::Result<
             loop {
                 stream.write_all(&[b'x'; 4096])?;
             }
+        }
+        Answer::Rest(whole) => {
+            let (last, total, rest) = (whole.len() - 1, whole.len(), &whole[from..]);
+            let head = format!(
+                "HTTP/1.1 206 X\r\nETag: \"e\"\r\nConnection: close\r\nContent-Length: {}\r\n\
+                 Content-Range: bytes {from}-{last}/{total}\r\n\r\n",
+                rest.len()
+            );
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(rest)
+        }
+        Answer::Told(head, body) => {
+            stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes())?;
+            stream.write_all(&body)
         }
         Answer::Closed => Ok(()),
         Answer::Silent => {

@@ -57,8 +57,8 @@ pub(crate) fn weed() -> Option<&'static Server> {
                 ),
             )
             .unwrap();
-            let port = free_port();
-            let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
+            let port = free_port_pair();
+            let ports: Vec<u16> = (0..3).map(|_| free_port_pair()).collect();
             spawn(&format!(
                 "exec env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{}' -logdir='{}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{}' -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config='{}' \
                  -master.port={} -volume.port={} -filer.port={} -master.volumeSizeLimitMB=64 -volume.max=2000",
@@ -229,6 +229,19 @@ fn find(variable: &str, program: &str) -> Option<PathBuf> {
 
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A port for SeaweedFS, which also takes the one 10,000 above it. Both are below those that the kernel gives to
+/// clients, so that no connection takes one before the server does.
+fn free_port_pair() -> u16 {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let port = 10_000 + (clock.subsec_nanos() / 64 % 10_000) as u16;
+        if is_free(port) && is_free(port + 10_000) {
+            return port;
+        }
+    }
 }
 
 /// Runs a server until this process ends, however it ends: its standard input is a pipe that we hold.

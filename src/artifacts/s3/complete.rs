@@ -61,7 +61,7 @@ impl S3 {
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
         let key = at.as_ref();
-        let url = format!("{}?uploadId={}", self.url(key), utf8_percent_encode(id, QUERY));
+        let url = format!("{}?uploadId={}", self.url(key)?, utf8_percent_encode(id, QUERY));
         let body = manifest(parts).map_err(|reason| malformed("put", key, reason))?;
         let mut request = request("put", key, Method::POST, &url, body.into())?;
         if let Some((name, value)) = header(key, condition)? {
