@@ -23,7 +23,7 @@ fuzz_target!(|raw: &[u8]| {
     }
     assert_eq!(SafeName::repair(repaired.as_str()), repaired);
 
-    let numbered = [2, 9, 10, 99, u32::MAX].map(|n| repaired.numbered(n));
+    let numbered = [2, 10, u32::MAX].map(|n| repaired.numbered(n));
     assert_eq!(repaired.numbered(1), repaired);
     for (place, name) in numbered.iter().enumerate() {
         assert!(oracle::name(name.as_str().as_bytes()), "numbered {name:?}");
