@@ -1,7 +1,8 @@
 //! `SafePath` against the oracle, and the promises of ids.
 //!
 //! The input is texts with 0xFF between them, a byte that UTF-8 never holds: the path, then virtual roots. The first two
-//! texts are a pair of ids as well.
+//! texts are a pair of ids as well. Another such byte, 0xFE, stands for a thousand bytes of long components, so that short
+//! inputs reach the longest path.
 #![no_main]
 
 use beneath::{ErrorKind, MessageId, SafePath, SessionId};
@@ -9,6 +10,15 @@ use beneath_fuzz::oracle;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
+    let stretched: Vec<u8>;
+    let input = if input.contains(&0xfe) {
+        let long = [b"x".repeat(199), b"/".to_vec()].concat().repeat(5);
+        let parts: Vec<&[u8]> = input.split(|byte| *byte == 0xfe).take(8).collect();
+        stretched = parts.join(long.as_slice());
+        &stretched
+    } else {
+        input
+    };
     let Ok(texts) = input.split(|byte| *byte == 0xff).map(str::from_utf8).collect::<Result<Vec<_>, _>>()
     else {
         return;
