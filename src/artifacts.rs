@@ -114,6 +114,9 @@ pub use key::Prefix;
 pub use limits::{ObjectLimits, Retry};
 pub use live::Put;
 pub use mirror::{Deletions, MirrorReport, Mirrored, Overwrites};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use plan::plan;
 pub use progress::{Event, Step};
 pub use restore::{Ended, OnLocal, RestoreReport, Restored};
 pub use snapshot::{Diff, Hashing, Snapshot};

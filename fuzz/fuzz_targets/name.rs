@@ -18,20 +18,22 @@ fuzz_target!(|raw: &[u8]| {
             assert_eq!(error.kind(), ErrorKind::InvalidName);
             let shown = error.to_string();
             assert!(shown.len() < 8192 && !shown.contains(char::is_control), "{shown:?}");
+            assert!(oracle::name(repaired.as_str().as_bytes()), "repaired to {repaired:?}");
         }
     }
-    assert!(oracle::name(repaired.as_str().as_bytes()), "repaired to {repaired:?}");
     assert_eq!(SafeName::repair(repaired.as_str()), repaired);
 
-    let numbered = [1, 2, 9, 10, 99, u32::MAX].map(|n| repaired.numbered(n));
+    let numbered = [2, 10, u32::MAX].map(|n| repaired.numbered(n));
+    assert_eq!(repaired.numbered(1), repaired);
     for (place, name) in numbered.iter().enumerate() {
         assert!(oracle::name(name.as_str().as_bytes()), "numbered {name:?}");
-        assert!(!numbered[..place].contains(name), "{name:?} twice");
+        assert!(*name != repaired && !numbered[..place].contains(name), "{name:?} twice");
     }
 
     if let Ok(text) = str::from_utf8(raw) {
         let given = AttachmentHint { name: Some(text), mime: None, kind: None }.to_name(3);
-        assert!(given == repaired || given.as_str() == "attachment-3", "{given:?}");
+        let nothing_left = given.as_str() == "attachment-3" && repaired.as_str() == "file";
+        assert!(given == repaired || nothing_left, "{given:?} and {repaired:?}");
         let derived = AttachmentHint { name: None, mime: Some(text), kind: Some(text) }.to_name(3);
         assert!(oracle::name(derived.as_str().as_bytes()) && derived.stem() == "attachment-3", "{derived:?}");
     }

@@ -3,12 +3,14 @@
 #![no_main]
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::thread;
+use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use beneath::{
@@ -16,7 +18,9 @@ use beneath::{
 };
 use beneath_fuzz::tree::{Meant, Node, SECRET, Tree, checked};
 use libfuzzer_sys::fuzz_target;
-use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, mknodat, renameat_with, statx,
+};
 
 const MARKER: &[u8] = b"SECRET of the host";
 const STEPS: usize = 24;
@@ -105,20 +109,41 @@ struct Input {
     steps: Vec<Step>,
 }
 
-/// One directory per process: the tree, the quarantine and the canary.
+/// One directory per process: the tree, the quarantine and the canary. It stays, and each input leaves it as it was.
 struct Scene {
     dir: PathBuf,
-    outside: Root,
+    /// The tree by resolver, then by what it says to hard links.
+    roots: [[Root; 2]; 2],
+    /// The tree again, with links followed; only what it must not do is checked.
+    follower: Root,
+    quarantine: Root,
+    canary: Canary,
 }
 
 static SCENE: LazyLock<Scene> = LazyLock::new(|| {
     sweep();
     let dir = PathBuf::from(format!("{SCENES}{}", std::process::id()));
-    fs::create_dir_all(dir.join("outside/sub")).unwrap();
-    for file in ["outside/a", "outside/sub/a"] {
+    for inner in ["root", "quarantine", "outside/sub"] {
+        fs::create_dir_all(dir.join(inner)).unwrap();
+    }
+    for file in [SECRET_FILE, "outside/sub/a"] {
         fs::write(dir.join(file), MARKER).unwrap();
     }
-    Scene { outside: Root::open_ambient(&dir, ambient_authority()).unwrap(), dir }
+    let open = |inner: &str, policy: &Policy| {
+        Root::open_ambient(dir.join(inner), ambient_authority()).unwrap().with_policy(policy.clone())
+    };
+    let refuse = Policy::default().with_hard_links(HardLinks::Refuse);
+    let roots = [ResolverChoice::Openat2, ResolverChoice::Walk].map(|resolver| {
+        [HardLinks::Refuse, HardLinks::Allow]
+            .map(|links| open("root", &refuse.clone().with_resolver(resolver).with_hard_links(links)))
+    });
+    Scene {
+        roots,
+        follower: open("root", &refuse.clone().with_links(Links::FollowBeneath)),
+        quarantine: open("quarantine", &Policy::default()),
+        canary: Canary::new(&dir),
+        dir,
+    }
 });
 
 /// Reads by path and follows links, to show that the comparison would notice: `BENEATH_FUZZ_NAIVE=1` must crash at once.
@@ -138,19 +163,10 @@ fn sweep() {
 
 fuzz_target!(|input: Input| {
     let scene = &*SCENE;
-    for name in ["root", "quarantine"] {
-        fs::create_dir(scene.dir.join(name)).unwrap();
-    }
-    let resolver = if input.walk { ResolverChoice::Walk } else { ResolverChoice::Openat2 };
-    let hard_links = if input.allow_hard_links { HardLinks::Allow } else { HardLinks::Refuse };
-    let policy = Policy::default().with_resolver(resolver).with_hard_links(hard_links);
     let mut run = Run {
+        scene,
         dir: scene.dir.join("root"),
-        root: scene.outside.descend("root").unwrap().with_policy(policy.clone()),
-        quarantine: scene.outside.descend("quarantine").unwrap(),
-        follower: scene.outside.descend("root").unwrap().with_policy(
-            Policy::default().with_links(Links::FollowBeneath).with_hard_links(HardLinks::Refuse),
-        ),
+        root: &scene.roots[usize::from(input.walk)][usize::from(input.allow_hard_links)],
         allow_hard_links: input.allow_hard_links,
         tree: Tree::new(MARKER),
     };
@@ -158,30 +174,72 @@ fuzz_target!(|input: Input| {
         run.take(step);
     }
     run.compare();
-    canary(&scene.dir.join("outside"));
-    for name in ["root", "quarantine"] {
-        let removed = scene.outside.remove_tree_contained_within(name, Budget::unlimited()).unwrap();
-        assert!(removed.complete, "{removed:?}");
-    }
+    run.clear();
+    scene.canary.check();
 });
 
-fn canary(outside: &Path) {
-    let names: BTreeSet<_> = fs::read_dir(outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, BTreeSet::from(["a".into(), "sub".into()]), "outside");
-    assert_eq!(fs::read_dir(outside.join("sub")).unwrap().count(), 1, "outside/sub");
-    for file in ["a", "sub/a"] {
-        let entry = fs::symlink_metadata(outside.join(file)).unwrap();
-        assert!(entry.is_file() && entry.mode() & 0o7777 == 0o644, "outside/{file}");
-        assert_eq!(fs::read(outside.join(file)).unwrap(), MARKER, "outside/{file}");
+/// What lies beside the tree, and how it was when nothing had happened yet.
+struct Canary {
+    scene: File,
+    secret: File,
+    seen: [Seen; WATCHED.len()],
+}
+
+/// The scene, its entries but the tree and the quarantine, and what they hold.
+const WATCHED: [&str; 5] = ["", "outside", "outside/sub", "outside/sub/a", SECRET_FILE];
+const SECRET_FILE: &str = "outside/a";
+
+/// No entry comes, goes or changes, not even its mode, without a new time of change on it or on its directory.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    inode: u64,
+    mode: u16,
+    links: u32,
+    size: u64,
+    owner: (u32, u32),
+    modified: (i64, u32),
+    changed: Option<(i64, u32)>,
+}
+
+impl Canary {
+    fn new(dir: &Path) -> Self {
+        // The kernel's clock for files ticks every few milliseconds, and the next change must not fall into this tick.
+        thread::sleep(Duration::from_millis(50));
+        let (scene, secret) = (File::open(dir).unwrap(), File::open(dir.join(SECRET_FILE)).unwrap());
+        Self { seen: WATCHED.map(|path| Seen::at(&scene, path)), scene, secret }
+    }
+
+    fn check(&self) {
+        for (path, seen) in WATCHED.iter().zip(&self.seen) {
+            assert_eq!(Seen::at(&self.scene, path), *seen, "{path:?} outside");
+        }
+        let mut bytes = [0; MARKER.len() + 1];
+        let length = self.secret.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes[..length], MARKER, "the secret outside");
     }
 }
 
-struct Run {
+impl Seen {
+    fn at(scene: &File, path: &str) -> Self {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+        let entry = statx(scene, path, flags, StatxFlags::BASIC_STATS).unwrap();
+        Self {
+            inode: entry.stx_ino,
+            mode: entry.stx_mode,
+            links: entry.stx_nlink,
+            size: entry.stx_size,
+            owner: (entry.stx_uid, entry.stx_gid),
+            modified: (entry.stx_mtime.tv_sec, entry.stx_mtime.tv_nsec),
+            // A guest may give the secret a second name, which changes it; by now that name is gone.
+            changed: (path != SECRET_FILE).then_some((entry.stx_ctime.tv_sec, entry.stx_ctime.tv_nsec)),
+        }
+    }
+}
+
+struct Run<'a> {
+    scene: &'a Scene,
     dir: PathBuf,
-    root: Root,
-    quarantine: Root,
-    /// Follows links; only what it must not do is checked.
-    follower: Root,
+    root: &'a Root,
     allow_hard_links: bool,
     tree: Tree,
 }
@@ -194,7 +252,7 @@ fn kinds<T>(result: beneath::Result<T>) -> Result<T, ErrorKind> {
     })
 }
 
-impl Run {
+impl Run<'_> {
     fn take(&mut self, step: &Step) {
         match step {
             Step::EnsureDir(raw) => self.ensure_dir(raw),
@@ -249,9 +307,10 @@ impl Run {
             }
             Step::RemoveQuarantined(raw) => {
                 let budget = Budget::default();
-                let got = kinds(self.root.remove_tree_quarantined(raw.path(), &self.quarantine, budget));
+                let got =
+                    kinds(self.root.remove_tree_quarantined(raw.path(), &self.scene.quarantine, budget));
                 self.removed(raw, got);
-                assert_eq!(self.quarantine.list(".").unwrap().count(), 0);
+                assert_eq!(self.scene.quarantine.list(".").unwrap().count(), 0);
             }
             Step::Guest(mutation, from, to) => {
                 if let (Ok(from), Ok(to)) = (from.checked(Meant::Entry), to.checked(Meant::Entry))
@@ -348,7 +407,7 @@ impl Run {
             false => kinds(self.root.read_contained(raw.path(), limit)),
         };
         assert_eq!(got, expected, "read {raw:?}");
-        if let Ok(followed) = kinds(self.follower.read_contained(raw.path(), 999)) {
+        if let Ok(followed) = kinds(self.scene.follower.read_contained(raw.path(), 999)) {
             assert_ne!(followed, MARKER, "followed {raw:?} out");
         }
     }
@@ -426,7 +485,7 @@ impl Run {
                 tree.put_file(to, &content(byte));
             }
             (Mutation::LinkOut(text), _) if free => {
-                let outside = SCENE.dir.join("outside");
+                let outside = self.scene.dir.join("outside");
                 let texts = ["a", ".", "..", "../outside", "../../outside/a", "b/a", "nowhere"];
                 match texts.get(usize::from(text) % 8) {
                     Some(text) => symlink(text, real(to)).unwrap(),
@@ -439,7 +498,7 @@ impl Run {
                 tree.nodes.insert(to.to_path_buf(), Node::File(file));
             }
             (Mutation::HardLinkSecret, _) if free => {
-                fs::hard_link(SCENE.dir.join("outside/a"), real(to)).unwrap();
+                fs::hard_link(self.scene.dir.join(SECRET_FILE), real(to)).unwrap();
                 tree.nodes.insert(to.to_path_buf(), Node::File(SECRET));
             }
             (Mutation::Fifo, _) if free => {
@@ -471,18 +530,44 @@ impl Run {
             self.root.walk(".", Limits::default()).unwrap().map(|entry| entry.unwrap().into_path()).collect();
         assert_eq!(walked, self.tree.nodes.keys().cloned().collect());
         for (path, node) in &self.tree.nodes {
-            let real = fs::symlink_metadata(self.dir.join(path)).unwrap();
-            let kind = real.file_type();
+            let real = self.dir.join(path);
             match node {
-                Node::Dir => assert!(kind.is_dir(), "{path:?}"),
-                Node::Link => assert!(kind.is_symlink(), "{path:?}"),
-                Node::Fifo => assert!(kind.is_fifo(), "{path:?}"),
-                Node::File(file) => {
-                    assert_eq!(fs::read(self.dir.join(path)).unwrap(), self.tree.contents[*file], "{path:?}");
-                    assert_eq!(real.nlink() as usize, self.tree.names(*file), "{path:?}");
+                Node::File(file) => self.compare_file(&real, *file),
+                Node::Dir => assert!(fs::symlink_metadata(&real).unwrap().is_dir(), "{path:?}"),
+                Node::Link => assert!(fs::symlink_metadata(&real).unwrap().is_symlink(), "{path:?}"),
+                Node::Fifo => {
+                    assert!(fs::symlink_metadata(&real).unwrap().file_type().is_fifo(), "{path:?}");
                 }
             }
         }
+    }
+
+    fn compare_file(&self, real: &Path, file: usize) {
+        let opened =
+            rustix::fs::open(real, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK, Mode::empty())
+                .unwrap();
+        let opened = File::from(opened);
+        let entry = opened.metadata().unwrap();
+        assert!(entry.is_file(), "{real:?}");
+        assert_eq!(entry.nlink() as usize, self.tree.names(file), "{real:?}");
+        let mut bytes = [0; 256];
+        let length = opened.read_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes[..length], self.tree.contents[file], "{real:?}");
+    }
+
+    /// Removes all there is, with the operations under test.
+    fn clear(&mut self) {
+        let top: Vec<PathBuf> = self.tree.children(Path::new("")).into_iter().collect();
+        for path in top {
+            let raw = Raw(path.as_os_str().as_bytes().to_vec());
+            let step = if self.tree.nodes[&path] == Node::Dir {
+                Step::RemoveTree(raw)
+            } else {
+                Step::RemoveFile(raw)
+            };
+            self.take(&step);
+        }
+        assert!(self.tree.nodes.is_empty(), "{:?}", self.tree);
     }
 }
 

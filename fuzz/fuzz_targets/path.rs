@@ -1,7 +1,8 @@
 //! `SafePath` against the oracle, and the promises of ids.
 //!
 //! The input is texts with 0xFF between them, a byte that UTF-8 never holds: the path, then virtual roots. The first two
-//! texts are a pair of ids as well.
+//! texts are a pair of ids as well. Another such byte, 0xFE, stands for a thousand bytes of long components, so that short
+//! inputs reach the longest path.
 #![no_main]
 
 use beneath::{ErrorKind, MessageId, SafePath, SessionId};
@@ -9,6 +10,15 @@ use beneath_fuzz::oracle;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
+    let stretched: Vec<u8>;
+    let input = if input.contains(&0xfe) {
+        let long = [b"x".repeat(199), b"/".to_vec()].concat().repeat(5);
+        let parts: Vec<&[u8]> = input.split(|byte| *byte == 0xfe).take(8).collect();
+        stretched = parts.join(long.as_slice());
+        &stretched
+    } else {
+        input
+    };
     let Ok(texts) = input.split(|byte| *byte == 0xff).map(str::from_utf8).collect::<Result<Vec<_>, _>>()
     else {
         return;
@@ -16,9 +26,10 @@ fuzz_target!(|input: &[u8]| {
     let [raw, roots @ ..] = texts.as_slice() else { return };
     path(raw);
     guest(raw, roots);
-    id(raw);
+    let first = id(raw);
     for root in roots {
-        pair(raw, root);
+        let second = MessageId::new(root);
+        assert_eq!(first == second, raw == root, "{raw:?} and {root:?}");
     }
 });
 
@@ -49,21 +60,20 @@ fn guest(raw: &str, roots: &[&str]) {
     assert_eq!(found.as_ref().map(SafePath::as_str), expected.as_deref(), "{raw:?} under {roots:?}");
 }
 
-fn id(raw: &str) {
+fn id(raw: &str) -> MessageId {
     let id = MessageId::new(raw);
-    assert!(oracle::name(id.as_str().as_bytes()), "{id:?}");
-    assert_eq!(id.is_verbatim(), oracle::name(raw.as_bytes()) && !oracle::looks_mapped(raw), "{raw:?}");
+    let is_name = oracle::name(raw.as_bytes());
+    assert_eq!(id.is_verbatim(), is_name && !oracle::looks_mapped(raw), "{raw:?}");
     assert_eq!(id.is_verbatim(), id.as_str() == raw);
+    assert!(id.is_verbatim() || oracle::name(id.as_str().as_bytes()), "{id:?}");
     assert_eq!(oracle::looks_mapped(id.as_str()), !id.is_verbatim());
     assert_eq!(MessageId::from_component(id.as_str()).expect("an id's name reads back"), id);
     assert_eq!(SessionId::new(raw).as_str(), id.as_str());
+    // The name of an id is another id, unless it is the id itself.
+    assert_eq!(MessageId::new(id.as_str()) == id, id.as_str() == raw);
     if let Ok(read) = MessageId::from_component(raw) {
         assert_eq!(read.as_str(), raw);
-        assert!(oracle::name(raw.as_bytes()));
+        assert!(is_name);
     }
-    pair(raw, id.as_str());
-}
-
-fn pair(first: &str, second: &str) {
-    assert_eq!(MessageId::new(first) == MessageId::new(second), first == second, "{first:?} and {second:?}");
+    id
 }

@@ -1,8 +1,6 @@
 //! What the fuzz targets compare the crate with.
 //!
-//! A target runs on the stable toolchain with
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run -s none name fuzz/corpus/name fuzz/seeds/name -- -dict=fuzz/name.dict`; `path` and `ops`
-//! likewise.
+//! `fuzz/run name` runs a target on the stable toolchain until it is stopped; options of libFuzzer may follow.
 
 pub mod oracle;
 pub mod tree;

@@ -3,6 +3,8 @@
 //! Nothing here calls the crate or shares its tables: code points are decoded by hand and looked up in lists, and devices
 //! are spelled out, so that a slip in one of the two shows as a difference.
 
+use std::sync::LazyLock;
+
 /// Code points that no name holds, as closed ranges.
 const FORBIDDEN: &[(u32, u32)] = &[
     // C0, then the characters that Windows reserves, then DEL and C1.
@@ -85,6 +87,28 @@ const DEVICES: &[&str] = &[
     "lpt\u{b3}",
 ];
 
+/// What the lists above say of each code point, spread out once so that asking is one load.
+static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
+    let mut classes = vec![Class::Plain; 0x11_0000];
+    for point in WHITE {
+        classes[*point as usize] = Class::White;
+    }
+    for (first, last) in FORBIDDEN {
+        classes[*first as usize..=*last as usize].fill(Class::Forbidden);
+    }
+    for plane in 0..=0x10 {
+        classes[plane << 16 | 0xfffe..=plane << 16 | 0xffff].fill(Class::Forbidden);
+    }
+    classes
+});
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Plain,
+    White,
+    Forbidden,
+}
+
 /// Whether `raw` is a safe name.
 pub fn name(raw: &[u8]) -> bool {
     component(raw) && raw[0] != b'.'
@@ -92,15 +116,8 @@ pub fn name(raw: &[u8]) -> bool {
 
 /// Whether `raw` is a safe component of a path.
 pub fn component(raw: &[u8]) -> bool {
-    let Some(points) = decode(raw) else { return false };
-    let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
-    raw.len() < 256
-        && points.iter().any(|point| *point != u32::from(b'.'))
-        && !points.iter().any(|point| forbidden(*point))
-        && !WHITE.contains(first)
-        && !WHITE.contains(last)
-        && *last != u32::from(b'.')
-        && !device(raw)
+    // A component of dots alone ends with one.
+    matches!(raw.len(), 1..256) && raw.last() != Some(&b'.') && shown(raw) && !device(raw)
 }
 
 /// Whether `raw` is a safe relative path.
@@ -132,48 +149,48 @@ pub fn looks_mapped(raw: &str) -> bool {
         && bytes[bytes.len() - 32..].iter().all(|byte| b"0123456789abcdefABCDEF".contains(byte))
 }
 
-fn forbidden(point: u32) -> bool {
-    point & 0xffff >= 0xfffe || FORBIDDEN.iter().any(|(first, last)| *first <= point && point <= *last)
+/// Whether `raw` is UTF-8 in which nothing is forbidden and no white space is first or last.
+fn shown(raw: &[u8]) -> bool {
+    let classes = CLASSES.as_slice();
+    let mut rest = raw;
+    while !rest.is_empty() {
+        let Some((point, tail)) = decode(rest) else { return false };
+        match classes[point as usize] {
+            Class::Plain => {}
+            Class::White if rest.len() < raw.len() && !tail.is_empty() => {}
+            Class::White | Class::Forbidden => return false,
+        }
+        rest = tail;
+    }
+    true
 }
 
 fn device(raw: &[u8]) -> bool {
     let end = raw.iter().position(|byte| *byte == b'.').unwrap_or(raw.len());
-    let mut stem = raw[..end].to_vec();
-    while stem.last() == Some(&b' ') {
-        stem.pop();
-    }
-    stem.make_ascii_lowercase();
-    DEVICES.iter().any(|device| device.as_bytes() == stem)
+    let blanks = raw[..end].iter().rev().take_while(|byte| **byte == b' ').count();
+    let stem = &raw[..end - blanks];
+    matches!(stem.len(), 3..8) && DEVICES.iter().any(|device| device.as_bytes().eq_ignore_ascii_case(stem))
 }
 
-/// The code points of `raw`, or `None` if it is not UTF-8: overlong forms, surrogates and what is past U+10FFFF
-/// included.
-fn decode(raw: &[u8]) -> Option<Vec<u32>> {
-    let mut points = Vec::new();
-    let mut rest = raw;
-    while let [lead, tail @ ..] = rest {
-        let (more, least, bits) = match lead {
-            0x00..=0x7f => (0, 0, *lead),
-            0xc0..=0xdf => (1, 0x80, lead & 0x1f),
-            0xe0..=0xef => (2, 0x800, lead & 0x0f),
-            0xf0..=0xf7 => (3, 0x1_0000, lead & 0x07),
-            _ => return None,
-        };
-        if tail.len() < more {
+/// The first code point of `raw` and what follows it, or `None` if it is not UTF-8: overlong forms, surrogates and what
+/// is past U+10FFFF included.
+fn decode(raw: &[u8]) -> Option<(u32, &[u8])> {
+    let (lead, tail) = raw.split_first()?;
+    let (more, least, bits) = match lead {
+        0x00..=0x7f => return Some((u32::from(*lead), tail)),
+        0xc0..=0xdf => (1, 0x80, lead & 0x1f),
+        0xe0..=0xef => (2, 0x800, lead & 0x0f),
+        0xf0..=0xf7 => (3, 0x1_0000, lead & 0x07),
+        _ => return None,
+    };
+    let (tail, rest) = tail.split_at_checked(more)?;
+    let mut point = u32::from(bits);
+    for byte in tail {
+        if byte & 0xc0 != 0x80 {
             return None;
         }
-        let mut point = u32::from(bits);
-        for byte in &tail[..more] {
-            if byte & 0xc0 != 0x80 {
-                return None;
-            }
-            point = point << 6 | u32::from(byte & 0x3f);
-        }
-        if point < least || point > 0x10_ffff || (0xd800..0xe000).contains(&point) {
-            return None;
-        }
-        points.push(point);
-        rest = &tail[more..];
+        point = point << 6 | u32::from(byte & 0x3f);
     }
-    Some(points)
+    let fine = point >= least && point <= 0x10_ffff && !(0xd800..0xe000).contains(&point);
+    fine.then_some((point, rest))
 }

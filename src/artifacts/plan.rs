@@ -129,11 +129,39 @@ fn admit(object: &Listed, prefix: &Prefix, limits: &ObjectLimits, reserved: &Res
 
 /// Whether the top name of `path` is reserved, also on a file system that folds case.
 pub(crate) fn is_reserved(path: &SafePath, reserved: &Reserved) -> bool {
+    // File systems take `ſ` for an s and the Kelvin sign for a k: the one shows in capitals, the other in small letters.
+    let fold = |text: &str| text.to_uppercase().to_lowercase();
     let folded = |top: &str, name: &str| {
-        top.eq_ignore_ascii_case(name) || (!top.is_ascii() && top.to_lowercase() == name.to_lowercase())
+        let ascii = top.is_ascii() && name.is_ascii();
+        top.eq_ignore_ascii_case(name) || (!ascii && fold(top) == fold(name))
     };
     let mut components = path.components();
     components.next().is_some_and(|top| reserved.iter().any(|name| folded(top, name.as_str())))
+}
+
+/// The kept paths with their sizes, and the refused keys with the reasons.
+#[cfg(fuzzing)]
+pub(super) type Shown = (Vec<(SafePath, u64)>, Vec<(Vec<u8>, Error)>);
+
+/// Plans a listing of keys and sizes: for the fuzz targets alone.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+#[allow(clippy::missing_errors_doc)]
+pub fn plan(
+    listing: Vec<(Vec<u8>, u64)>,
+    prefix: &Prefix,
+    limits: &ObjectLimits,
+    reserved: &Reserved,
+) -> Result<Shown> {
+    use futures_util::{FutureExt as _, stream};
+    let listed = |(key, size)| Ok(Listed { key, size, etag: None });
+    let listing = stream::iter(listing.into_iter().map(listed));
+    let plan = Plan::read(listing, prefix, limits, reserved)
+        .now_or_never()
+        .unwrap_or_else(|| Ok(Plan::default()))?;
+    let kept = plan.objects.into_iter().map(|object| (object.path, object.size));
+    let refused = plan.refused.into_iter().map(|refusal| (refusal.raw, refusal.error));
+    Ok((kept.collect(), refused.collect()))
 }
 
 #[cfg(test)]
@@ -173,6 +201,10 @@ mod tests {
             plan(&["skills/x", "Skills/x", "sub/skills/x", "skillset"], ObjectLimits::default()).unwrap();
         assert_eq!(kept(&plan), ["skillset", "sub/skills/x"]);
         assert_eq!(plan.refused.len(), 2);
+        let path = |raw| SafePath::new(raw).unwrap();
+        for (top, reserved) in [("\u{17f}kills", "skills"), ("s\u{212a}ills", "skills"), ("k", "\u{212a}")] {
+            assert!(is_reserved(&path(top), &[SafeName::new(reserved).unwrap()]), "{top} is {reserved}");
+        }
     }
 
     #[test]

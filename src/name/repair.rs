@@ -1,6 +1,6 @@
 //! Mending a name, for callers who would rather keep a file than refuse it.
 
-use super::rules::{NAME_MAX, SafeName, device, rule_broken_by, safe_name};
+use super::rules::{NAME_MAX, SafeName, check_name, device, rule_broken_by};
 
 impl SafeName {
     /// Turns any text into a name that [`safe_name`] accepts.
@@ -28,8 +28,8 @@ impl SafeName {
 
     /// What [`SafeName::repair`] gives, or `None` if nothing of `raw` is left.
     pub(super) fn salvage(raw: &[u8]) -> Option<Self> {
-        if let Ok(name) = safe_name(raw) {
-            return Some(name);
+        if let Ok(name) = check_name(raw) {
+            return Some(Self::built(name.to_owned()));
         }
         let name = joined(&seen(&String::from_utf8_lossy(raw)));
         let name = name.trim_end_matches(is_blank_or_dot);
@@ -86,5 +86,5 @@ fn cut(name: String) -> String {
 
 /// The longest start of `text` that is whole characters and at most `room` bytes.
 pub(super) fn start(text: &str, room: usize) -> &str {
-    (0..=room).rev().find_map(|end| text.get(..end)).unwrap_or(text)
+    (0..=room.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or(text)
 }

@@ -230,7 +230,8 @@ impl fmt::Display for Breach<'_> {
     }
 }
 
-fn check_name(raw: &[u8]) -> Result<&str, Breach<'_>> {
+/// The rules for a whole name.
+pub(super) fn check_name(raw: &[u8]) -> Result<&str, Breach<'_>> {
     let name = check_component(raw)?;
     if name.starts_with('.') {
         return Err(Breach::new("starts with a dot", "", 0));
@@ -253,8 +254,10 @@ pub(super) fn check_component(raw: &[u8]) -> Result<&str, Breach<'_>> {
     if name == "." || name == ".." {
         return Err(Breach::new("is the dot entry", name, 0));
     }
-    for (at, character) in name.char_indices() {
+    let plain = raw.iter().take_while(|byte| is_plain(**byte)).count();
+    for (at, character) in name.get(plain..).unwrap_or_default().char_indices() {
         if let Some(rule) = rule_broken_by(character) {
+            let at = plain + at;
             let part = name.get(at..at + character.len_utf8()).unwrap_or_default();
             return Err(Breach::new(rule, part, at));
         }
@@ -273,6 +276,12 @@ pub(super) fn check_component(raw: &[u8]) -> Result<&str, Breach<'_>> {
         Some(device) => Err(Breach::new("is the device", device, 0)),
         None => Ok(name),
     }
+}
+
+/// Whether `byte` is a character of ASCII that no rule forbids wherever it stands.
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~')
+        && !matches!(byte, b'/' | b'\\' | b'<' | b'>' | b':' | b'"' | b'|' | b'?' | b'*')
 }
 
 /// The rule that `character` breaks wherever it stands.

@@ -11,12 +11,10 @@
 //! too, so what is on disk tells which of the two it is, and a guest cannot choose an id that is another's directory.
 //! What is left: finding two ids with the same 128 bits, which takes some 2⁶⁴ attempts and the same slug.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{ErrorKind, Result};
-use crate::name::rules::{Breach, SafeName, safe_name};
+use crate::name::rules::{Breach, SafeName, check_name, safe_name};
 
 /// Separates slug and digest; no slug and no digest holds it.
 const MARK: char = '~';
@@ -29,8 +27,8 @@ const SLUG_MAX: usize = 80;
 
 /// The one component that stands for `raw`.
 pub(super) fn component(raw: &str) -> SafeName {
-    match safe_name(raw) {
-        Ok(name) if split_mapped(raw).is_none() => name,
+    match check_name(raw.as_bytes()) {
+        Ok(name) if split_mapped(raw).is_none() => SafeName::built(name.to_owned()),
         _ => {
             let digest = hex(Sha256::digest(raw).into_iter().take(DIGITS / 2));
             SafeName::built(format!("{}{MARK}{digest}", slug(raw)))
@@ -82,9 +80,6 @@ fn slug(raw: &str) -> String {
 }
 
 pub(super) fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
-    bytes.into_iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    let halves = bytes.into_iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
 }
