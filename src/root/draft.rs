@@ -15,9 +15,6 @@ use super::resolve::{Handle, describe, describe_at, own_descriptors};
 use super::{Access, Durability};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many unguessable names are tried before something is plainly wrong.
-const NAME_TRIES: u32 = 16;
-
 /// Why a draft did not become a file.
 pub(super) enum Failure {
     System(Errno),
@@ -68,15 +65,9 @@ impl<'a> Draft<'a> {
 
     fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
-        let mut tries = 0;
-        loop {
-            let name = unguessable_name()?;
-            match retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::RUSR | Mode::WUSR)) {
-                Ok(file) => return Ok(Self { dir, file, temporary: Some(name), sync: None }),
-                Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
-                Err(errno) => return Err(errno),
-            }
-        }
+        let name = unguessable_name()?;
+        let file = retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::RUSR | Mode::WUSR))?;
+        Ok(Self { dir, file, temporary: Some(name), sync: None })
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
@@ -159,15 +150,9 @@ impl<'a> Draft<'a> {
     }
 
     fn link_temporary(&self) -> Result<String, Failure> {
-        let mut tries = 0;
-        loop {
-            let name = unguessable_name()?;
-            match self.link(name.as_bytes()) {
-                Ok(()) => return Ok(name),
-                Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        let name = unguessable_name()?;
+        self.link(name.as_bytes())?;
+        Ok(name)
     }
 
     /// ENOENT from publishing: the directory is gone, the guest took the temporary file away, or there is no way to link.
@@ -250,7 +235,7 @@ pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rust
 
 /// Opens a directory so that its entries can be made durable.
 pub(super) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    openat(dir, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A name that no guest can guess, and that tells a person whose it is.

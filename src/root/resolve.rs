@@ -99,8 +99,7 @@ impl Root {
         let flags = if path.names_directory() { flags | OFlags::DIRECTORY } else { flags };
         match (self.resolver(), self.policy.links()) {
             (Resolver::Openat2, Links::Refuse) => {
-                let resolve = ResolveFlags::NO_SYMLINKS | confinement(self.policy.mounts());
-                open_beneath(self.as_fd(), path.bytes(), flags, resolve)
+                open_beneath(self.as_fd(), path.bytes(), flags, without_links(self.policy.mounts()))
             }
             (Resolver::Openat2, Links::FollowBeneath) => return self.open_following(operation, path, flags),
             (Resolver::Walk, _) => self.open_walking(path, flags),
@@ -135,7 +134,7 @@ impl Root {
     ) -> rustix::io::Result<OwnedFd> {
         match self.resolver() {
             Resolver::Openat2 => {
-                match open_beneath(dir, name, flags, ResolveFlags::NO_SYMLINKS | confinement(mounts)) {
+                match open_beneath(dir, name, flags, without_links(mounts)) {
                     // Not only a mount, but also a directory that is moved away during the lookup.
                     Err(Errno::XDEV) => match describe_at(dir, name) {
                         Ok(entry) if !self.mount.is(entry.mount()) => Err(Errno::XDEV),
@@ -151,8 +150,7 @@ impl Root {
 
     /// Opens a directory of `dir` for reading, even one whose mode forbids that to its owner. Never enters a mount.
     pub(super) fn enter(&self, dir: BorrowedFd<'_>, name: impl Arg + Copy) -> rustix::io::Result<OwnedFd> {
-        let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match self.open_child(dir, name, readable, Mounts::Refuse) {
+        match self.open_child(dir, name, OFlags::DIRECTORY, Mounts::Refuse) {
             Err(Errno::ACCESS) => {}
             result => return result,
         }
@@ -160,7 +158,7 @@ impl Root {
         let pin = self.open_child(dir, name, DIRECTORY, Mounts::Refuse)?;
         let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
         chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
-        openat(&descriptors, number.as_c_str(), readable, Mode::empty())
+        openat(&descriptors, number.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 
     fn open_walking(&self, path: Checked<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -219,6 +217,10 @@ impl Root {
         }
         Ok(())
     }
+}
+
+fn without_links(mounts: Mounts) -> ResolveFlags {
+    ResolveFlags::NO_SYMLINKS | confinement(mounts)
 }
 
 /// `NO_MAGICLINKS` is implied by `NO_SYMLINKS` and matters when links are followed.
