@@ -9,8 +9,9 @@ mod support;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
-use beneath::{Durability, ErrorKind, Links, Policy, Resolver, ResolverChoice, Root};
+use beneath::{Budget, Durability, ErrorKind, Limits, Links, Policy, Resolver, ResolverChoice, Root};
 use rustix::io::Errno;
 use support::seccomp::{Denial, denied};
 use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
@@ -263,4 +264,102 @@ fn removal_needs_neither_openat2_nor_noreplace() {
         assert!(removed.complete, "{removed:?}");
         assert!(arena.names(".").is_empty());
     });
+}
+
+/// As under a guest that fills each directory again before it can go.
+#[test]
+fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
+    for_each_resolver(|root, arena| {
+        arena.dir("empty").file("t/a/f", "x");
+        for (name, files) in [("empty", 0), ("t", 1)] {
+            let removed = denied(&[Denial::RemoveDir(Errno::NOTEMPTY)], || {
+                root.remove_tree_contained_within(name, Budget::unlimited().with_passes(10)).unwrap()
+            });
+            assert!(!removed.complete && arena.has(name), "{removed:?}");
+            assert_eq!((removed.files, removed.directories, removed.left_total), (files, 0, 1));
+            assert_eq!(removed.left[0].kind, ErrorKind::Busy, "{removed:?}");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_unlinked_is_counted_and_not_tried_for_ever() {
+    for_each_resolver(|root, arena| {
+        arena.dir("t/d/e");
+        support::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 40);
+        // Unlimited, so that only what it knows to be stuck ends it.
+        let removed = denied(&[Denial::Unlink(Errno::PERM)], || {
+            root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
+        });
+        assert!(!removed.complete, "{removed:?}");
+        assert_eq!((removed.files, removed.directories, removed.left_total), (0, 1, 40));
+        assert_eq!(removed.left.len(), 32, "a report does not grow with what is left");
+        for left in &removed.left {
+            assert_eq!((left.kind, left.path.parent()), (ErrorKind::Denied, Some(Path::new("d"))));
+            assert!(arena.at("t").join(&left.path).exists(), "{left:?}");
+        }
+        assert_eq!(arena.names("t/d").len(), 40);
+    });
+}
+
+/// The kernel answers EXDEV at a mount, and also when the directory is moved away during the lookup.
+#[test]
+fn a_directory_that_moves_away_while_it_is_entered_is_busy_and_no_mount() {
+    if !has_openat2() {
+        return skip("only openat2 answers so");
+    }
+    let arena = Arena::new();
+    arena.file("t/f", "x");
+    let root = arena.open(Policy::default());
+    denied(&[Denial::Openat2(Errno::XDEV)], || {
+        assert_eq!(kind(root.remove_tree_contained("t")), ErrorKind::Busy);
+    });
+    assert!(arena.has("t/f"));
+}
+
+#[test]
+fn links_that_lead_through_endless_renames_end_as_busy() {
+    if !has_openat2() {
+        return skip("following links needs openat2");
+    }
+    let arena = Arena::new();
+    arena.file("f", "x").link("l", "f");
+    let root = arena.open(Policy::default().with_links(Links::FollowBeneath));
+    denied(&[Denial::Openat2(Errno::AGAIN)], || {
+        assert_eq!(kind(root.read_contained("l", 9)), ErrorKind::Busy);
+    });
+    assert_eq!(root.read_contained("l", 9).unwrap(), b"x");
+}
+
+/// As under a guest that creates and removes without pause.
+#[test]
+fn entries_that_vanish_without_end_end_the_listing() {
+    const VANISHED: u32 = 100_000;
+    let arena = Arena::quick();
+    arena.dir("d");
+    support::tree::wide(fs::File::open(arena.at("d")).unwrap(), VANISHED + 1);
+    let root = arena.open(Policy::default());
+    let listed = || {
+        let list = root.list("d").unwrap();
+        denied(&[Denial::Statx(Errno::NOENT)], || list.map(kind).collect::<Vec<_>>())
+    };
+    assert_eq!(listed(), [ErrorKind::Busy]);
+    fs::remove_file(arena.at("d/f0")).unwrap();
+    assert!(listed().is_empty(), "so many may vanish");
+}
+
+#[test]
+fn an_entry_that_cannot_be_described_counts_and_the_rest_follows() {
+    let arena = Arena::new();
+    arena.file("d/a", "").file("d/b", "").file("d/c", "");
+    let root = arena.open(Policy::default());
+    for (limit, expected) in
+        [(3, vec![ErrorKind::Io; 3]), (2, vec![ErrorKind::Io, ErrorKind::Io, ErrorKind::TooMany])]
+    {
+        let mut walk = root.walk("d", Limits::default().with_entries(limit)).unwrap();
+        denied(&[Denial::Statx(Errno::IO)], || {
+            assert_eq!(walk.by_ref().map(kind).collect::<Vec<_>>(), expected);
+        });
+        assert_eq!(walk.truncated(), limit < 3);
+    }
 }

@@ -11,20 +11,25 @@ use seccompiler::{
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const OPENAT: i64 = 257;
+    pub(super) const UNLINKAT: i64 = 263;
     pub(super) const LINKAT: i64 = 265;
     pub(super) const RENAMEAT2: i64 = 316;
+    pub(super) const STATX: i64 = 332;
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
     pub(super) const OPENAT: i64 = 56;
+    pub(super) const UNLINKAT: i64 = 35;
     pub(super) const LINKAT: i64 = 37;
     pub(super) const RENAMEAT2: i64 = 276;
+    pub(super) const STATX: i64 = 291;
 }
 const OPENAT2: i64 = 437;
 
 const TMPFILE_BIT: u64 = 0o20_000_000;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
+const AT_REMOVEDIR: u64 = 0x200;
 const RENAME_NOREPLACE: u64 = 1;
 
 /// One call that fails, always with the same errno.
@@ -40,25 +45,36 @@ pub(crate) enum Denial {
     LinkFollow(Errno),
     /// `renameat2` with `RENAME_NOREPLACE`.
     RenameNoReplace(Errno),
+    /// `unlinkat` of anything but a directory.
+    Unlink(Errno),
+    /// `unlinkat` of a directory.
+    RemoveDir(Errno),
+    /// `statx`.
+    Statx(Errno),
 }
 
 impl Denial {
-    fn parts(self) -> (i64, Option<(u8, u64)>, Errno) {
+    /// The call, the argument with a bit and what the bit must be, and the answer.
+    fn parts(self) -> (i64, Option<(u8, u64, bool)>, Errno) {
         match self {
             Self::Openat2(errno) => (OPENAT2, None, errno),
-            Self::Tmpfile(errno) => (number::OPENAT, Some((2, TMPFILE_BIT)), errno),
-            Self::LinkEmptyPath(errno) => (number::LINKAT, Some((4, AT_EMPTY_PATH)), errno),
-            Self::LinkFollow(errno) => (number::LINKAT, Some((4, AT_SYMLINK_FOLLOW)), errno),
-            Self::RenameNoReplace(errno) => (number::RENAMEAT2, Some((4, RENAME_NOREPLACE)), errno),
+            Self::Tmpfile(errno) => (number::OPENAT, Some((2, TMPFILE_BIT, true)), errno),
+            Self::LinkEmptyPath(errno) => (number::LINKAT, Some((4, AT_EMPTY_PATH, true)), errno),
+            Self::LinkFollow(errno) => (number::LINKAT, Some((4, AT_SYMLINK_FOLLOW, true)), errno),
+            Self::RenameNoReplace(errno) => (number::RENAMEAT2, Some((4, RENAME_NOREPLACE, true)), errno),
+            Self::Unlink(errno) => (number::UNLINKAT, Some((2, AT_REMOVEDIR, false)), errno),
+            Self::RemoveDir(errno) => (number::UNLINKAT, Some((2, AT_REMOVEDIR, true)), errno),
+            Self::Statx(errno) => (number::STATX, None, errno),
         }
     }
 
     fn apply(self) {
         let (call, flag, errno) = self.parts();
         let rules = flag
-            .map(|(argument, bit)| {
+            .map(|(argument, bit, set)| {
                 let has = SeccompCmpOp::MaskedEq(bit);
-                let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, bit).unwrap();
+                let value = if set { bit } else { 0 };
+                let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, value).unwrap();
                 SeccompRule::new(vec![condition]).unwrap()
             })
             .into_iter()
