@@ -134,6 +134,54 @@ fn a_budget_of_entries_is_kept() {
     });
 }
 
+/// A directory counts twice: it is entered, and it is removed.
+#[test]
+fn a_budget_of_entries_counts_directories() {
+    for_each_resolver(|root, arena| {
+        for number in 0..200 {
+            arena.dir(format!("t/{number}"));
+        }
+        let budget = Budget::unlimited().with_entries(100);
+        let removed = root.remove_tree_contained_within("t", budget).unwrap();
+        assert!(!removed.complete);
+        assert!((45..=55).contains(&removed.directories), "{removed:?}");
+        assert_eq!(arena.names("t").len() as u64, 200 - removed.directories);
+    });
+}
+
+#[test]
+fn each_bound_of_a_budget_holds_alone() {
+    for_each_resolver(|root, arena| {
+        arena.file("t/d/f", "x");
+        for budget in [Budget::unlimited().with_time(Duration::ZERO), Budget::default().with_entries(0)] {
+            let removed = root.remove_tree_contained_within("t", budget).unwrap();
+            assert!(!removed.complete && arena.has("t/d/f"), "{removed:?}");
+            assert_eq!((removed.left_total, removed.left[0].kind), (1, ErrorKind::Busy));
+        }
+        // Where nobody interferes, no second pass is needed.
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0)).unwrap();
+        assert!(removed.complete, "{removed:?}");
+    });
+}
+
+/// More directories lie too deep than the top can remember once they are moved up into it.
+#[test]
+fn what_is_moved_up_costs_no_pass() {
+    for choice in resolvers() {
+        let arena = Arena::quick();
+        arena.dir("t");
+        let bottom = tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 30);
+        for number in 0..1_100 {
+            tree::wide(tree::deep(&bottom, &format!("n{number}"), 1), 1);
+        }
+        drop(bottom);
+        let root = arena.open(Policy::default().with_resolver(choice));
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0)).unwrap();
+        assert!(removed.complete, "{removed:?}");
+        assert_eq!((removed.files, removed.directories), (1_100, 1_131));
+    }
+}
+
 #[test]
 fn a_budget_of_nothing_removes_nothing() {
     for_each_resolver(|root, arena| {
