@@ -297,7 +297,11 @@ mod tests {
     #[test]
     fn display_is_bounded_whatever_the_subject() {
         assert!(escaped(&[b'x'; 100_000]).to_string().len() < SHOWN + 8);
-        assert!(escaped(&[0xff; 100_000]).to_string().len() < SHOWN * 4 + 8);
+        for raw in [vec![0xff; 100_000], b"x\xff".repeat(50_000), b"\xffxx".repeat(50_000)] {
+            let shown = escaped(&raw).to_string();
+            assert!(shown.len() < SHOWN * 4 + 8, "{shown}");
+            assert!(shown.ends_with("\"…"), "what was cut off is said: {shown}");
+        }
     }
 
     #[test]

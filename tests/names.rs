@@ -405,6 +405,7 @@ fn mapped_id_shows_a_slug_and_the_digest_of_the_whole_id() {
     for (raw, name) in cases {
         assert_eq!(MessageId::new(raw).as_str(), name, "{raw:?}");
         assert_eq!(SessionId::new(raw).as_str(), name, "{raw:?}");
+        assert!(!MessageId::new(raw).is_verbatim() && !SessionId::new(raw).is_verbatim(), "{raw:?}");
     }
     let long = MessageId::new("é/x".repeat(1000));
     assert!(long.as_str().len() <= 80 + 1 + 32, "{long}");
@@ -549,6 +550,9 @@ fn numbered_names_fit_even_where_nothing_is_free() {
     for (name, second) in cases {
         assert_eq!(safe_name(&name).unwrap().numbered(2).as_str(), second);
     }
+    let name = safe_name("photo.png").unwrap();
+    let names = [0, 1, 2, 3, 10].map(|n| name.numbered(n).to_string());
+    assert_eq!(names, ["photo.png", "photo.png", "photo-2.png", "photo-3.png", "photo-10.png"]);
 }
 
 #[cfg(feature = "serde")]
