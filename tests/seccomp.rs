@@ -10,8 +10,9 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use beneath::{Budget, Durability, ErrorKind, Limits, Links, Policy, Resolver, ResolverChoice, Root};
+use beneath::{Budget, Durability, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root};
 use rustix::io::Errno;
 use support::seccomp::{Denial, denied};
 use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
@@ -56,6 +57,9 @@ fn losing_openat2_later_never_weakens_a_root() {
         denied(&[Denial::Openat2(errno)], || {
             assert_eq!(kind(root.read_contained("a/f", 9)), expected);
             assert_eq!(root.resolver(), Resolver::Openat2);
+            let crossing =
+                root.try_clone().unwrap().with_policy(Policy::default().with_mounts(Mounts::Cross));
+            assert_eq!(crossing.try_clone().unwrap().resolver(), Resolver::Openat2);
         });
     }
     assert_eq!(root.read_contained("a/f", 9).unwrap(), b"x");
@@ -266,6 +270,89 @@ fn removal_needs_neither_openat2_nor_noreplace() {
     });
 }
 
+/// As the lower directories of an overlay.
+#[test]
+fn where_directories_cannot_be_moved_what_lies_too_deep_stays_and_is_told() {
+    for choice in support::resolvers() {
+        let arena = Arena::quick();
+        arena.dir("t");
+        drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
+        let root = arena.open(Policy::default().with_resolver(choice));
+        let removed = denied(&[Denial::RenameNoReplace(Errno::XDEV)], || {
+            root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
+        });
+        assert!(!removed.complete, "{removed:?}");
+        assert_eq!((removed.directories, removed.left_total), (0, 1), "{removed:?}");
+        assert_eq!(removed.left[0].kind, ErrorKind::TooMany);
+        assert_eq!(removed.left[0].path.components().count(), 256, "that many were held open");
+        assert_eq!(support::tree::depth(fs::File::open(arena.at("t")).unwrap(), "d"), 300);
+        assert!(root.remove_tree_contained("t").unwrap().complete);
+    }
+}
+
+/// Once it has lost its name there is no error any more, only something that is left.
+#[test]
+fn a_failure_in_the_quarantine_is_told_as_something_left() {
+    if !has_openat2() {
+        return skip("the walk cannot be made to fail just there");
+    }
+    let arena = Arena::new();
+    arena.file("guest/t/f", "x").dir("host");
+    let root = arena.open(Policy::default());
+    let (guest, host) = (root.descend("guest").unwrap(), root.descend("host").unwrap());
+    let removed = denied(&[Denial::Openat2(Errno::IO)], || {
+        guest.remove_tree_quarantined("t", &host, Budget::default()).unwrap()
+    });
+    assert!(!removed.complete && !arena.has("guest/t"), "{removed:?}");
+    assert_eq!(removed.left_total, 1);
+    assert_eq!((removed.left[0].kind, removed.left[0].path.as_path()), (ErrorKind::Io, Path::new("")));
+    assert_eq!(arena.names("host").len(), 1);
+}
+
+/// What ext4 says of a directory that was removed, and others of one that takes no files.
+#[test]
+fn a_directory_that_forbids_unnamed_files_is_denied_and_one_that_is_gone_not_found() {
+    denied(&[Denial::Tmpfile(Errno::PERM)], || {
+        for_each_resolver(|root, arena| {
+            arena.dir("d");
+            let gone = root.descend("d").unwrap();
+            for op in [Op::Write, Op::NewFile, Op::Replace] {
+                assert_eq!(kind(op.run(root, "d/f")), ErrorKind::Denied, "{op:?}");
+            }
+            fs::remove_dir(arena.at("d")).unwrap();
+            for op in [Op::Write, Op::NewFile, Op::Replace] {
+                assert_eq!(kind(op.run(&gone, "f")), ErrorKind::NotFound, "{op:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_guest_that_meddles_with_the_temporary_name_gets_nothing_and_is_told() {
+    denied(&[Denial::Tmpfile(Errno::OPNOTSUPP)], || {
+        for replace in [false, true] {
+            for_each_resolver(|root, arena| {
+                let commit =
+                    |file: beneath::NewFile| if replace { file.commit_replace() } else { file.commit() };
+                let file = root.new_file("f").unwrap();
+                let temporary = arena.names(".").first().unwrap().clone();
+                fs::remove_file(arena.at(&temporary)).unwrap();
+                let error = commit(file).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+                assert!(arena.names(".").is_empty());
+
+                // The name it shall get is a second name of it already: renaming one to the other does nothing.
+                let file = root.new_file("f").unwrap();
+                let temporary = arena.names(".").first().unwrap().clone();
+                arena.hard_link("f", arena.at(&temporary));
+                let outcome = commit(file);
+                assert_eq!(outcome.is_ok(), replace, "{outcome:?}");
+                assert_eq!(arena.names(".").len(), 1, "the temporary name was left: {:?}", arena.names("."));
+            });
+        }
+    });
+}
+
 /// As under a guest that fills each directory again before it can go.
 #[test]
 fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
@@ -326,7 +413,9 @@ fn links_that_lead_through_endless_renames_end_as_busy() {
     arena.file("f", "x").link("l", "f");
     let root = arena.open(Policy::default().with_links(Links::FollowBeneath));
     denied(&[Denial::Openat2(Errno::AGAIN)], || {
+        let start = Instant::now();
         assert_eq!(kind(root.read_contained("l", 9)), ErrorKind::Busy);
+        assert!(start.elapsed() >= Duration::from_millis(100), "renames of a moment are waited out");
     });
     assert_eq!(root.read_contained("l", 9).unwrap(), b"x");
 }

@@ -101,11 +101,8 @@ impl<'a> Draft<'a> {
                     }
                     // The file system cannot rename without replacing, but a link never replaces.
                     Err(Errno::INVAL | Errno::NOSYS) => {
-                        let by_name = || linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
-                        let linked = self.link(leaf).or_else(|errno| match errno {
-                            Errno::EXIST => Err(errno),
-                            _ => by_name(),
-                        });
+                        let by_name = |_| linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
+                        let linked = self.link(leaf).or_else(by_name);
                         linked.map_err(|errno| self.explain(errno))?;
                         self.discard_temporary();
                         self.verify(leaf)?;
@@ -128,11 +125,8 @@ impl<'a> Draft<'a> {
         };
         let renamed = renameat(self.dir.as_fd(), &*temporary, self.dir.as_fd(), leaf);
         // Renaming over another name of the same file does nothing, and a guest can arrange that.
-        let gone = renamed.is_ok() && describe(self.file.as_fd()).is_ok_and(|file| file.nlink() < 2);
-        if !gone {
-            self.temporary = Some(temporary);
-        }
-        renamed?;
+        self.temporary = Some(temporary);
+        renamed.map_err(|errno| self.explain(errno))?;
         self.discard_temporary();
         self.verify(leaf)?;
         self.settle()

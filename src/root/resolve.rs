@@ -39,9 +39,8 @@ pub enum Resolver {
     Walk,
 }
 
-/// Bounds on `EAGAIN`, which `openat2` answers only when it meets a `..` during a rename anywhere on the machine.
+/// Bound on `EAGAIN`, which `openat2` answers only when it meets a `..` during a rename anywhere on the machine.
 /// Under [`Links::FollowBeneath`] the guest writes those `..` itself, so this must end.
-const FOLLOW_TRIES: u32 = 128;
 const FOLLOW_TIME: Duration = Duration::from_millis(100);
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
@@ -158,7 +157,7 @@ impl Root {
         let pin = self.open_child(dir, name, DIRECTORY, Mounts::Refuse)?;
         let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
         chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
-        openat(&descriptors, number.as_c_str(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        openat(&descriptors, number.as_c_str(), OFlags::CLOEXEC, Mode::empty())
     }
 
     fn open_walking(&self, path: Checked<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -174,11 +173,10 @@ impl Root {
 
     fn open_following(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
         let start = Instant::now();
-        let mut tries = 0;
-        let mut open = |flags, mounts| {
+        let open = |flags, mounts| {
             loop {
                 match open_beneath(self.as_fd(), path.bytes(), flags, confinement(mounts)) {
-                    Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
+                    Err(Errno::AGAIN) if start.elapsed() < FOLLOW_TIME => {}
                     result => return result,
                 }
             }

@@ -225,6 +225,21 @@ fn deep_trees_go_at_few_descriptors() {
     });
 }
 
+/// The top and 23 levels are open when the first directory is moved up.
+#[test]
+fn no_more_than_24_directories_are_held() {
+    for_each_resolver(|root, arena| {
+        arena.dir("t");
+        drop(tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 40));
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_entries(24)).unwrap();
+        assert_eq!((removed.directories, removed.complete), (0, false), "{removed:?}");
+        assert_eq!(tree::depth(fs::File::open(arena.at("t")).unwrap(), "d"), 23);
+        assert_eq!(arena.names("t").len(), 2, "the rest was moved up");
+        let removed = root.remove_tree_contained("t").unwrap();
+        assert_eq!((removed.directories, removed.complete), (41, true), "{removed:?}");
+    });
+}
+
 #[test]
 fn branches_at_every_level_go_too() {
     child::run("remove::branches_at_every_level_go_too", || {
