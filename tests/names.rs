@@ -352,6 +352,7 @@ fn repair_keeps_what_can_be_kept() {
         (&format!("{long}.tar.gz"), format!("{}.gz", &long[..252])),
         (&format!("{}.png", "é".repeat(200)), format!("{}.png", "é".repeat(125))),
         (&format!("a.{long}"), format!("a.{}", &long[..253])),
+        (&format!("ab.{}", &long[..254]), format!("ab.{}", &long[..252])),
         (&format!("😀.{}", &long[..253]), format!("_.{}", &long[..253])),
         (&format!("CONs.{}", &long[..251]), format!("_CO.{}", &long[..251])),
     ];

@@ -257,16 +257,13 @@ fn step(
         }
         Err(errno) => return Err(errno),
     };
+    let entry = describe(fd.as_fd())?;
     // O_PATH with O_NOFOLLOW opens the link itself.
-    let may_be_link = flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY);
-    if boundary.is_some() || may_be_link {
-        let entry = describe(fd.as_fd())?;
-        if entry.is_symlink() {
-            return Err(Errno::LOOP);
-        }
-        if boundary.is_some_and(|boundary| !boundary.is(entry.mount())) {
-            return Err(Errno::XDEV);
-        }
+    if entry.is_symlink() {
+        return Err(Errno::LOOP);
+    }
+    if boundary.is_some_and(|boundary| !boundary.is(entry.mount())) {
+        return Err(Errno::XDEV);
     }
     Ok(fd)
 }

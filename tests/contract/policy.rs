@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use beneath::{Access, Durability, ErrorKind, HardLinks, Limits, Links, Mounts, Policy, ResolverChoice};
+use beneath::{
+    Access, Durability, ErrorKind, Execute, HardLinks, Limits, Links, Mounts, Policy, ResolverChoice,
+};
 use rustix::mount::{MountFlags, mount, mount_bind};
 
 use crate::support::namespace::{Mounted, with_private_mounts};
@@ -311,6 +313,25 @@ fn mounts_can_be_crossed_when_asked() {
             assert_eq!(kind(root.rename("mnt/new", "plain2")), ErrorKind::CrossDevice);
             assert_eq!(root.list("mnt").unwrap().count(), 2);
         }
+    });
+}
+
+#[test]
+fn crossing_mounts_follows_no_links() {
+    for_each_policy(&Policy::default().with_mounts(Mounts::Cross), |root, arena| {
+        arena
+            .file("f", "x")
+            .link("l", "f")
+            .link("out", arena.outside().join("secret"))
+            .link("none", "nowhere");
+        for link in ["l", "out", "none"] {
+            for op in [Op::Read, Op::Open, Op::Metadata, Op::List, Op::Descend, Op::RemoveTree] {
+                assert_eq!(kind(op.run(root, link)), ErrorKind::Symlink, "{op:?} {link}");
+            }
+            let changed = root.set_access(link, Access::shared(), Execute::Clear);
+            assert_eq!(kind(changed), ErrorKind::Symlink, "{link}");
+        }
+        assert_eq!(root.read_contained("f", 9).unwrap(), b"x");
     });
 }
 
