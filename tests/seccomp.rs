@@ -8,6 +8,7 @@ mod support;
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -402,6 +403,39 @@ fn a_directory_that_moves_away_while_it_is_entered_is_busy_and_no_mount() {
         assert_eq!(kind(root.remove_tree_contained("t")), ErrorKind::Busy);
     });
     assert!(arena.has("t/f"));
+}
+
+/// Runs a removal of `t` during which no directory in it can be opened.
+fn removed_unopened(arena: &Arena, errno: Errno, budget: Budget) -> beneath::Removed {
+    let root = arena.open(Policy::default());
+    let top = u32::try_from(root.as_fd().as_raw_fd()).unwrap();
+    denied(&[Denial::Openat2Below(top, errno)], || root.remove_tree_contained_within("t", budget).unwrap())
+}
+
+#[test]
+fn a_directory_that_keeps_moving_away_ends_the_removal_with_its_passes() {
+    if !has_openat2() {
+        return skip("only openat2 answers so");
+    }
+    let arena = Arena::new();
+    arena.file("t/d/f", "x");
+    let removed = removed_unopened(&arena, Errno::XDEV, Budget::unlimited().with_passes(10));
+    assert!(!removed.complete && arena.has("t/d/f"), "{removed:?}");
+    assert_eq!((removed.directories, removed.left_total), (0, 1));
+    assert_eq!(removed.left[0].kind, ErrorKind::Busy);
+}
+
+#[test]
+fn a_directory_that_cannot_be_opened_goes_if_it_is_empty() {
+    if !has_openat2() {
+        return skip("the walk cannot be made to fail just there");
+    }
+    let arena = Arena::new();
+    arena.dir("t/empty").file("t/full/f", "x");
+    let removed = removed_unopened(&arena, Errno::IO, Budget::unlimited());
+    assert!(!removed.complete && arena.has("t/full/f") && !arena.has("t/empty"), "{removed:?}");
+    assert_eq!((removed.directories, removed.left_total), (1, 1));
+    assert_eq!((removed.left[0].kind, removed.left[0].path.as_path()), (ErrorKind::Io, Path::new("full")));
 }
 
 #[test]

@@ -37,6 +37,8 @@ const RENAME_NOREPLACE: u64 = 1;
 pub(crate) enum Denial {
     /// `openat2`, as an old kernel (ENOSYS) or a strict profile (EPERM) answers it.
     Openat2(Errno),
+    /// `openat2` from any directory but the one with this number.
+    Openat2Below(u32, Errno),
     /// `openat` with `O_TMPFILE`.
     Tmpfile(Errno),
     /// `linkat` with `AT_EMPTY_PATH`.
@@ -54,27 +56,30 @@ pub(crate) enum Denial {
 }
 
 impl Denial {
-    /// The call, the argument with a bit and what the bit must be, and the answer.
-    fn parts(self) -> (i64, Option<(u8, u64, bool)>, Errno) {
+    /// The call, what one of its arguments must be like, and the answer.
+    fn parts(self) -> (i64, Option<(u8, SeccompCmpOp, u64)>, Errno) {
+        let set = |argument, bit| Some((argument, SeccompCmpOp::MaskedEq(bit), bit));
         match self {
             Self::Openat2(errno) => (OPENAT2, None, errno),
-            Self::Tmpfile(errno) => (number::OPENAT, Some((2, TMPFILE_BIT, true)), errno),
-            Self::LinkEmptyPath(errno) => (number::LINKAT, Some((4, AT_EMPTY_PATH, true)), errno),
-            Self::LinkFollow(errno) => (number::LINKAT, Some((4, AT_SYMLINK_FOLLOW, true)), errno),
-            Self::RenameNoReplace(errno) => (number::RENAMEAT2, Some((4, RENAME_NOREPLACE, true)), errno),
-            Self::Unlink(errno) => (number::UNLINKAT, Some((2, AT_REMOVEDIR, false)), errno),
-            Self::RemoveDir(errno) => (number::UNLINKAT, Some((2, AT_REMOVEDIR, true)), errno),
+            Self::Openat2Below(fd, errno) => (OPENAT2, Some((0, SeccompCmpOp::Ne, fd.into())), errno),
+            Self::Tmpfile(errno) => (number::OPENAT, set(2, TMPFILE_BIT), errno),
+            Self::LinkEmptyPath(errno) => (number::LINKAT, set(4, AT_EMPTY_PATH), errno),
+            Self::LinkFollow(errno) => (number::LINKAT, set(4, AT_SYMLINK_FOLLOW), errno),
+            Self::RenameNoReplace(errno) => (number::RENAMEAT2, set(4, RENAME_NOREPLACE), errno),
+            Self::Unlink(errno) => {
+                (number::UNLINKAT, Some((2, SeccompCmpOp::MaskedEq(AT_REMOVEDIR), 0)), errno)
+            }
+            Self::RemoveDir(errno) => (number::UNLINKAT, set(2, AT_REMOVEDIR), errno),
             Self::Statx(errno) => (number::STATX, None, errno),
         }
     }
 
     fn apply(self) {
-        let (call, flag, errno) = self.parts();
-        let rules = flag
-            .map(|(argument, bit, set)| {
-                let has = SeccompCmpOp::MaskedEq(bit);
-                let value = if set { bit } else { 0 };
-                let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, value).unwrap();
+        let (call, argument, errno) = self.parts();
+        let rules = argument
+            .map(|(argument, like, value)| {
+                let condition =
+                    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, like, value).unwrap();
                 SeccompRule::new(vec![condition]).unwrap()
             })
             .into_iter()
