@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,6 +73,31 @@ fn modes_without_permission_do_not_stop_the_owner() {
             let removed = root.remove_tree_contained("t").unwrap();
             assert!(removed.complete, "{removed:?}");
             assert!(!arena.has("t"));
+        });
+    });
+}
+
+/// These can be opened, but nothing in them can be unlinked, and they cannot be moved.
+#[test]
+fn directories_that_take_no_change_do_not_stop_the_owner() {
+    child::run_unprivileged("remove::directories_that_take_no_change_do_not_stop_the_owner", || {
+        for_each_resolver(|root, arena| {
+            arena.file("t/a/b/f", "x").file("t/a/g", "x").dir("t/a/empty").dir("t/deep");
+            drop(tree::deep(fs::File::open(arena.at("t/deep")).unwrap(), "d", 40));
+            for path in ["t/a/b", "t/a", "t"] {
+                arena.mode(path, 0o500);
+            }
+            let mut deep = arena.at("t/deep");
+            for _ in 0..40 {
+                deep.push("d");
+            }
+            while deep.ends_with("d") {
+                fs::set_permissions(&deep, fs::Permissions::from_mode(0o500)).unwrap();
+                deep.pop();
+            }
+            let removed = root.remove_tree_contained("t").unwrap();
+            assert!(removed.complete, "{removed:?}");
+            assert_eq!((removed.files, removed.directories), (2, 45));
         });
     });
 }
