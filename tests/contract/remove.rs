@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use beneath::{Budget, ErrorKind, Policy};
 use rustix::fs::{CWD, Mode, RenameFlags, mkdirat, renameat_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tree, within};
 
@@ -247,6 +249,29 @@ fn deep_trees_go_at_few_descriptors() {
                 assert!(!arena.has("t"));
                 assert_eq!(child::open_descriptors(), before);
                 drop(root);
+            }
+        }
+    });
+}
+
+/// Where fewer are left than a removal would like to hold, it moves directories up earlier.
+#[test]
+fn a_tree_goes_with_the_descriptors_that_are_left() {
+    child::run("remove::a_tree_goes_with_the_descriptors_that_are_left", || {
+        let limit = getrlimit(Resource::Nofile);
+        for choice in resolvers() {
+            for spare in [4, 8, 12] {
+                let arena = Arena::new();
+                arena.dir("t");
+                tree::wide(tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 20), 3);
+                let root = arena.open(Policy::default().with_resolver(choice));
+                let free = u64::try_from(fs::File::open("/").unwrap().as_raw_fd()).unwrap();
+                setrlimit(Resource::Nofile, Rlimit { current: Some(free + spare), ..limit }).unwrap();
+                let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0));
+                setrlimit(Resource::Nofile, limit).unwrap();
+                let removed = removed.unwrap();
+                assert!(removed.complete, "{spare} spare: {removed:?}");
+                assert_eq!((removed.files, removed.directories), (3, 21));
             }
         }
     });
