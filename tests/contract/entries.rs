@@ -169,8 +169,10 @@ fn metadata_describes_without_opening() {
             + Duration::from_secs(truth.ctime().unsigned_abs())
             + Duration::from_nanos(truth.ctime_nsec().unsigned_abs());
         assert_eq!(meta.changed(), changed);
-        assert!(root.metadata("d").unwrap().is_dir());
-        assert!(root.metadata(".").unwrap().is_dir());
+        for dir in ["d", "."] {
+            let meta = root.metadata(dir).unwrap();
+            assert!(meta.is_dir() && !meta.is_file() && !meta.is_symlink());
+        }
         assert_eq!(root.metadata("p").unwrap().file_type(), FileType::Fifo);
         assert_eq!(root.metadata("s").unwrap().file_type(), FileType::Socket);
         assert_eq!(kind(root.metadata("l")), ErrorKind::Symlink);
