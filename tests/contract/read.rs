@@ -324,6 +324,25 @@ fn tells_missing_from_refused() {
     });
 }
 
+/// On a `nodev` mount, as `/dev/shm` mostly is, it is opened before it is judged.
+#[test]
+fn what_may_not_be_opened_is_told_as_what_it_is() {
+    crate::support::child::run_unprivileged("read::what_may_not_be_opened_is_told_as_what_it_is", || {
+        for choice in resolvers() {
+            for arena in [Some(Arena::new()), Arena::on_tmpfs()].into_iter().flatten() {
+                let root = arena.open(Policy::default().with_resolver(choice));
+                arena.file("f", "x").fifo("p").file("a", "x").hard_link("b", arena.at("a"));
+                for (name, expected) in
+                    [("f", ErrorKind::Denied), ("p", ErrorKind::NotRegular), ("b", ErrorKind::HardLinked)]
+                {
+                    arena.mode(name, 0);
+                    assert_eq!(kind(root.read_contained(name, 9)), expected, "{name}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn an_unreadable_file_is_denied() {
     crate::support::child::run_unprivileged("read::an_unreadable_file_is_denied", || {
