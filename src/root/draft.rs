@@ -15,6 +15,9 @@ use super::resolve::{Handle, describe, describe_at, own_descriptors};
 use super::{Access, Durability};
 use crate::error::{Error, ErrorKind, Result};
 
+/// The mode of a draft until it gets that of the policy.
+const UNFINISHED: Mode = Mode::RUSR.union(Mode::WUSR);
+
 /// Why a draft did not become a file.
 pub(super) enum Failure {
     System(Errno),
@@ -51,7 +54,7 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub(super) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        match retry_on_intr(|| openat(dir.as_fd(), c".", flags, Mode::RUSR | Mode::WUSR)) {
+        match retry_on_intr(|| openat(dir.as_fd(), c".", flags, UNFINISHED)) {
             Ok(file) => Ok(Self { dir, file, temporary: None, sync: None }),
             // How file systems and kernels say that they have no unnamed files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
@@ -66,7 +69,7 @@ impl<'a> Draft<'a> {
     fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         let name = unguessable_name()?;
-        let file = retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::RUSR | Mode::WUSR))?;
+        let file = retry_on_intr(|| openat(dir.as_fd(), &*name, flags, UNFINISHED))?;
         Ok(Self { dir, file, temporary: Some(name), sync: None })
     }
 
