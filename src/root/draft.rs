@@ -15,6 +15,9 @@ use super::resolve::{Handle, describe, describe_at, own_descriptors};
 use super::{Access, Durability};
 use crate::error::{Error, ErrorKind, Result};
 
+/// How a draft is made under a name that nobody has.
+const NAMED: OFlags =
+    OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
 /// The mode of a draft until it gets that of the policy.
 const UNFINISHED: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -67,9 +70,8 @@ impl<'a> Draft<'a> {
     }
 
     fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         let name = unguessable_name()?;
-        let file = retry_on_intr(|| openat(dir.as_fd(), &*name, flags, UNFINISHED))?;
+        let file = retry_on_intr(|| openat(dir.as_fd(), &*name, NAMED, UNFINISHED))?;
         Ok(Self { dir, file, temporary: Some(name), sync: None })
     }
 

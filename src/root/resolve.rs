@@ -43,7 +43,8 @@ pub enum Resolver {
 /// Under [`Links::FollowBeneath`] the guest writes those `..` itself, so this must end.
 const FOLLOW_TIME: Duration = Duration::from_millis(100);
 
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+/// To hold a directory, not to read it.
+pub(super) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// The directory that holds an entry: the root itself, or one opened for this call.
 #[derive(Debug)]
