@@ -234,7 +234,7 @@ pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rust
 
 /// Opens a directory so that its entries can be made durable.
 pub(super) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    openat(dir, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    openat(dir, c".", OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A name that no guest can guess, and that tells a person whose it is.
