@@ -297,7 +297,46 @@ mod tests {
     #[test]
     fn display_is_bounded_whatever_the_subject() {
         assert!(escaped(&[b'x'; 100_000]).to_string().len() < SHOWN + 8);
-        assert!(escaped(&[0xff; 100_000]).to_string().len() < SHOWN * 4 + 8);
+        for raw in [vec![0xff; 100_000], b"x\xff".repeat(50_000), b"\xffxx".repeat(50_000)] {
+            let shown = escaped(&raw).to_string();
+            assert!(shown.len() < SHOWN * 4 + 8, "{shown}");
+            assert!(shown.ends_with("\"…"), "what was cut off is said: {shown}");
+        }
+    }
+
+    #[test]
+    fn every_errno_that_a_caller_can_act_on_has_its_kind() {
+        let cases: [(ErrorKind, &[Errno]); 13] = [
+            (ErrorKind::Symlink, &[Errno::LOOP]),
+            (ErrorKind::NotRegular, &[Errno::ISDIR, Errno::NXIO, Errno::NODEV]),
+            (ErrorKind::NotDirectory, &[Errno::NOTDIR]),
+            (ErrorKind::AlreadyExists, &[Errno::EXIST, Errno::NOTEMPTY]),
+            (ErrorKind::NotFound, &[Errno::NOENT]),
+            (ErrorKind::TooLarge, &[Errno::FBIG, Errno::OVERFLOW]),
+            (ErrorKind::TooMany, &[Errno::MFILE, Errno::NFILE, Errno::MLINK]),
+            (ErrorKind::InvalidPath, &[Errno::NAMETOOLONG, Errno::INVAL]),
+            (ErrorKind::CrossDevice, &[Errno::XDEV]),
+            (ErrorKind::Denied, &[Errno::ACCESS, Errno::PERM]),
+            (ErrorKind::NoSpace, &[Errno::NOSPC, Errno::DQUOT, Errno::ROFS]),
+            (ErrorKind::Busy, &[Errno::AGAIN, Errno::BUSY, Errno::TXTBSY]),
+            (ErrorKind::Unsupported, &[Errno::NOSYS, Errno::OPNOTSUPP]),
+        ];
+        for (kind, errnos) in cases {
+            for errno in errnos {
+                assert_eq!(ErrorKind::of(*errno), kind, "{errno}");
+            }
+        }
+        assert_eq!(ErrorKind::of(Errno::IO), ErrorKind::Io);
+    }
+
+    #[test]
+    fn error_tells_operation_kind_and_subject() {
+        let error = Error::from_errno("read", "a/b", Errno::LOOP).with_kind(ErrorKind::Escape).about("c");
+        assert_eq!((error.operation(), error.kind()), ("read", ErrorKind::Escape));
+        assert_eq!(error.subject(), Some(Path::new("c")));
+        assert_eq!(error.to_string(), r#"read "c": leads out of the root"#);
+        let error = Error::without_subject("open root", Errno::NOENT);
+        assert_eq!((error.subject(), error.to_string().as_str()), (None, "open root: not found"));
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Root {
     /// that directory, prefer to resolve from the outer root each time.
     pub fn descend(&self, path: impl AsRef<Path>) -> Result<Self> {
         let path = Checked::new("open", path.as_ref(), Meant::DirectoryOrRoot)?;
-        let fd = self.open("open", path, OFlags::PATH | OFlags::DIRECTORY)?;
+        let fd = self.open("open", path, resolve::DIRECTORY)?;
         Ok(self.narrowed(fd))
     }
 

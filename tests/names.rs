@@ -1,9 +1,14 @@
 //! Names, paths, ids and attachment names, case by case.
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use beneath::{AttachmentHint, ErrorKind, MessageId, SafeName, SafePath, SessionId, safe_name};
+use camino::Utf8Path;
 
 const CORPORA: [(&str, &str); 2] = [
     ("names.jsonl", include_str!("corpus/names.jsonl")),
@@ -242,6 +247,74 @@ fn prefix_is_a_matter_of_components() {
 }
 
 #[test]
+fn a_path_tells_its_parts() {
+    let path = SafePath::new("a/.b/c.tar.gz").unwrap();
+    assert_eq!(path.components().collect::<Vec<_>>(), ["a", ".b", "c.tar.gz"]);
+    assert_eq!((path.depth(), path.file_name()), (3, "c.tar.gz"));
+    assert_eq!(path.parent(), Some(SafePath::new("a/.b").unwrap()));
+    let name = SafePath::new("c").unwrap();
+    assert_eq!((name.depth(), name.file_name(), name.parent()), (1, "c", None));
+}
+
+#[test]
+fn a_name_tells_stem_and_extension() {
+    let cases = [("a.tar.gz", "a.tar", Some("gz")), ("README", "README", None), ("a. b", "a", Some(" b"))];
+    for (raw, stem, extension) in cases {
+        let name = safe_name(raw).unwrap();
+        assert_eq!((name.stem(), name.extension()), (stem, extension), "{raw}");
+    }
+}
+
+/// Whichever way it is used, what is used is the text that was checked.
+#[test]
+fn every_view_of_a_checked_text_is_that_text() {
+    fn views<T>(checked: &T, text: &str)
+    where
+        T: AsRef<str> + AsRef<OsStr> + AsRef<Path> + AsRef<Utf8Path> + Borrow<str> + Display,
+    {
+        assert_eq!(AsRef::<str>::as_ref(checked), text);
+        assert_eq!(AsRef::<OsStr>::as_ref(checked), text);
+        assert_eq!(AsRef::<Path>::as_ref(checked), Path::new(text));
+        assert_eq!(AsRef::<Utf8Path>::as_ref(checked), text);
+        assert_eq!(Borrow::<str>::borrow(checked), text);
+        assert_eq!(format!("{checked:>8}"), format!("{text:>8}"));
+    }
+    let (name, path) = (safe_name("a.txt").unwrap(), SafePath::new("a/b").unwrap());
+    views(&name, "a.txt");
+    views(&path, "a/b");
+    views(&MessageId::new("m-1"), "m-1");
+    views(&SessionId::new("s-1"), "s-1");
+    assert_eq!(path.as_utf8_path(), "a/b");
+    assert_eq!(MessageId::new("m-1").as_name().as_str(), "m-1");
+    assert_eq!(SessionId::new("s-1").as_name().as_str(), "s-1");
+    assert_eq!(SafePath::from(&name).as_str(), "a.txt");
+    assert_eq!(SafePath::from(&path), path);
+    assert_eq!(String::from(name), "a.txt");
+    assert_eq!(String::from(path), "a/b");
+}
+
+#[test]
+fn every_way_in_checks() {
+    for (raw, safe) in [("a.txt", true), ("..", false), ("a\nb", false)] {
+        assert_eq!(SafeName::new(raw).is_ok(), safe, "{raw:?}");
+        assert_eq!(raw.parse::<SafeName>().is_ok(), safe, "{raw:?}");
+        assert_eq!(SafeName::try_from(raw).is_ok(), safe, "{raw:?}");
+        assert_eq!(SafeName::try_from(raw.to_owned()).is_ok(), safe, "{raw:?}");
+        assert_eq!(raw.parse::<SafePath>().is_ok(), safe, "{raw:?}");
+        assert_eq!(SafePath::try_from(raw).is_ok(), safe, "{raw:?}");
+        assert_eq!(SafePath::try_from(raw.to_owned()).is_ok(), safe, "{raw:?}");
+    }
+}
+
+#[test]
+fn the_longest_path_is_taken() {
+    let longest = &vec!["x".repeat(255); 16].join("/");
+    assert_eq!(longest.len(), 4095);
+    assert!(SafePath::new(longest).is_ok());
+    assert!(SafePath::new(&format!("{}/y", &longest[..4094])).is_err());
+}
+
+#[test]
 fn join_refuses_what_grows_too_long() {
     let long = SafePath::new(&vec!["x".repeat(255); 16].join("/")[..4094]).unwrap();
     assert_eq!(long.join(safe_name("a").unwrap()).unwrap_err().kind(), ErrorKind::InvalidPath);
@@ -279,6 +352,7 @@ fn repair_keeps_what_can_be_kept() {
         (&format!("{long}.tar.gz"), format!("{}.gz", &long[..252])),
         (&format!("{}.png", "é".repeat(200)), format!("{}.png", "é".repeat(125))),
         (&format!("a.{long}"), format!("a.{}", &long[..253])),
+        (&format!("ab.{}", &long[..254]), format!("ab.{}", &long[..252])),
         (&format!("😀.{}", &long[..253]), format!("_.{}", &long[..253])),
         (&format!("CONs.{}", &long[..251]), format!("_CO.{}", &long[..251])),
     ];
@@ -332,6 +406,7 @@ fn mapped_id_shows_a_slug_and_the_digest_of_the_whole_id() {
     for (raw, name) in cases {
         assert_eq!(MessageId::new(raw).as_str(), name, "{raw:?}");
         assert_eq!(SessionId::new(raw).as_str(), name, "{raw:?}");
+        assert!(!MessageId::new(raw).is_verbatim() && !SessionId::new(raw).is_verbatim(), "{raw:?}");
     }
     let long = MessageId::new("é/x".repeat(1000));
     assert!(long.as_str().len() <= 80 + 1 + 32, "{long}");
@@ -405,25 +480,62 @@ fn attachment_name_prefers_given_then_mime_then_kind() {
 fn mime_types_of_chat_systems_have_their_extension() {
     let cases = [
         ("image/jpeg", "jpg"),
+        ("image/jpg", "jpg"),
         ("image/png", "png"),
         ("image/webp", "webp"),
         ("image/gif", "gif"),
         ("image/heic", "heic"),
+        ("image/heif", "heif"),
+        ("image/avif", "avif"),
+        ("image/bmp", "bmp"),
+        ("image/tiff", "tiff"),
+        ("image/svg+xml", "svg"),
         ("audio/ogg", "ogg"),
+        ("audio/opus", "opus"),
         ("audio/mpeg", "mp3"),
+        ("audio/mp3", "mp3"),
         ("audio/wav", "wav"),
+        ("audio/x-wav", "wav"),
         ("audio/mp4", "m4a"),
+        ("audio/x-m4a", "m4a"),
+        ("audio/aac", "aac"),
+        ("audio/flac", "flac"),
+        ("audio/amr", "amr"),
         ("video/mp4", "mp4"),
         ("video/webm", "webm"),
         ("video/quicktime", "mov"),
-        ("application/pdf", "pdf"),
+        ("video/3gpp", "3gp"),
+        ("video/x-matroska", "mkv"),
         ("text/plain", "txt"),
+        ("text/csv", "csv"),
+        ("text/html", "html"),
+        ("text/markdown", "md"),
+        ("text/calendar", "ics"),
+        ("text/vcard", "vcf"),
+        ("text/xml", "xml"),
+        ("application/xml", "xml"),
         ("application/json", "json"),
+        ("application/pdf", "pdf"),
+        ("application/rtf", "rtf"),
+        ("text/rtf", "rtf"),
         ("application/zip", "zip"),
+        ("application/gzip", "gz"),
+        ("application/x-tar", "tar"),
+        ("application/x-7z-compressed", "7z"),
+        ("application/epub+zip", "epub"),
+        ("application/msword", "doc"),
+        ("application/vnd.ms-excel", "xls"),
+        ("application/vnd.ms-powerpoint", "ppt"),
+        ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "docx"),
+        ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", "xlsx"),
+        ("application/vnd.openxmlformats-officedocument.presentationml.presentation", "pptx"),
+        ("application/vnd.oasis.opendocument.text", "odt"),
+        ("application/vnd.oasis.opendocument.spreadsheet", "ods"),
+        ("application/vnd.oasis.opendocument.presentation", "odp"),
     ];
     for (mime, extension) in cases {
         let hint = AttachmentHint { mime: Some(mime), ..AttachmentHint::default() };
-        assert_eq!(hint.to_name(0).extension(), Some(extension), "{mime}");
+        assert_eq!(hint.to_name(0).as_str(), format!("attachment-0.{extension}"), "{mime}");
     }
 }
 
@@ -439,6 +551,9 @@ fn numbered_names_fit_even_where_nothing_is_free() {
     for (name, second) in cases {
         assert_eq!(safe_name(&name).unwrap().numbered(2).as_str(), second);
     }
+    let name = safe_name("photo.png").unwrap();
+    let names = [0, 1, 2, 3, 10].map(|n| name.numbered(n).to_string());
+    assert_eq!(names, ["photo.png", "photo.png", "photo-2.png", "photo-3.png", "photo-10.png"]);
 }
 
 #[cfg(feature = "serde")]

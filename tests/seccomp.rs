@@ -8,9 +8,12 @@ mod support;
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use beneath::{Durability, ErrorKind, Links, Policy, Resolver, ResolverChoice, Root};
+use beneath::{Budget, Durability, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root};
 use rustix::io::Errno;
 use support::seccomp::{Denial, denied};
 use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
@@ -55,6 +58,9 @@ fn losing_openat2_later_never_weakens_a_root() {
         denied(&[Denial::Openat2(errno)], || {
             assert_eq!(kind(root.read_contained("a/f", 9)), expected);
             assert_eq!(root.resolver(), Resolver::Openat2);
+            let crossing =
+                root.try_clone().unwrap().with_policy(Policy::default().with_mounts(Mounts::Cross));
+            assert_eq!(crossing.try_clone().unwrap().resolver(), Resolver::Openat2);
         });
     }
     assert_eq!(root.read_contained("a/f", 9).unwrap(), b"x");
@@ -263,4 +269,220 @@ fn removal_needs_neither_openat2_nor_noreplace() {
         assert!(removed.complete, "{removed:?}");
         assert!(arena.names(".").is_empty());
     });
+}
+
+/// As the lower directories of an overlay.
+#[test]
+fn where_directories_cannot_be_moved_what_lies_too_deep_stays_and_is_told() {
+    for choice in support::resolvers() {
+        let arena = Arena::quick();
+        arena.dir("t");
+        drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
+        let root = arena.open(Policy::default().with_resolver(choice));
+        let removed = denied(&[Denial::RenameNoReplace(Errno::XDEV)], || {
+            root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
+        });
+        assert!(!removed.complete, "{removed:?}");
+        assert_eq!((removed.directories, removed.left_total), (0, 1), "{removed:?}");
+        assert_eq!(removed.left[0].kind, ErrorKind::TooMany);
+        assert_eq!(removed.left[0].path.components().count(), 256, "that many were held open");
+        assert_eq!(support::tree::depth(fs::File::open(arena.at("t")).unwrap(), "d"), 300);
+        assert!(root.remove_tree_contained("t").unwrap().complete);
+    }
+}
+
+/// Once it has lost its name there is no error any more, only something that is left.
+#[test]
+fn a_failure_in_the_quarantine_is_told_as_something_left() {
+    if !has_openat2() {
+        return skip("the walk cannot be made to fail just there");
+    }
+    let arena = Arena::new();
+    arena.file("guest/t/f", "x").dir("host");
+    let root = arena.open(Policy::default());
+    let (guest, host) = (root.descend("guest").unwrap(), root.descend("host").unwrap());
+    let removed = denied(&[Denial::Openat2(Errno::IO)], || {
+        guest.remove_tree_quarantined("t", &host, Budget::default()).unwrap()
+    });
+    assert!(!removed.complete && !arena.has("guest/t"), "{removed:?}");
+    assert_eq!(removed.left_total, 1);
+    assert_eq!((removed.left[0].kind, removed.left[0].path.as_path()), (ErrorKind::Io, Path::new("")));
+    assert_eq!(arena.names("host").len(), 1);
+}
+
+/// What ext4 says of a directory that was removed, and others of one that takes no files.
+#[test]
+fn a_directory_that_forbids_unnamed_files_is_denied_and_one_that_is_gone_not_found() {
+    denied(&[Denial::Tmpfile(Errno::PERM)], || {
+        for_each_resolver(|root, arena| {
+            arena.dir("d");
+            let gone = root.descend("d").unwrap();
+            for op in [Op::Write, Op::NewFile, Op::Replace] {
+                assert_eq!(kind(op.run(root, "d/f")), ErrorKind::Denied, "{op:?}");
+            }
+            fs::remove_dir(arena.at("d")).unwrap();
+            for op in [Op::Write, Op::NewFile, Op::Replace] {
+                assert_eq!(kind(op.run(&gone, "f")), ErrorKind::NotFound, "{op:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_guest_that_meddles_with_the_temporary_name_gets_nothing_and_is_told() {
+    denied(&[Denial::Tmpfile(Errno::OPNOTSUPP)], || {
+        for replace in [false, true] {
+            for_each_resolver(|root, arena| {
+                let commit =
+                    |file: beneath::NewFile| if replace { file.commit_replace() } else { file.commit() };
+                let file = root.new_file("f").unwrap();
+                let temporary = arena.names(".").first().unwrap().clone();
+                fs::remove_file(arena.at(&temporary)).unwrap();
+                let error = commit(file).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+                assert!(arena.names(".").is_empty());
+
+                // The name it shall get is a second name of it already: renaming one to the other does nothing.
+                let file = root.new_file("f").unwrap();
+                let temporary = arena.names(".").first().unwrap().clone();
+                arena.hard_link("f", arena.at(&temporary));
+                let outcome = commit(file);
+                assert_eq!(outcome.is_ok(), replace, "{outcome:?}");
+                assert_eq!(arena.names(".").len(), 1, "the temporary name was left: {:?}", arena.names("."));
+            });
+        }
+    });
+}
+
+/// As under a guest that fills each directory again before it can go.
+#[test]
+fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
+    for_each_resolver(|root, arena| {
+        arena.dir("empty").file("t/a/f", "x");
+        for (name, files) in [("empty", 0), ("t", 1)] {
+            let removed = denied(&[Denial::RemoveDir(Errno::NOTEMPTY)], || {
+                root.remove_tree_contained_within(name, Budget::unlimited().with_passes(10)).unwrap()
+            });
+            assert!(!removed.complete && arena.has(name), "{removed:?}");
+            assert_eq!((removed.files, removed.directories, removed.left_total), (files, 0, 1));
+            assert_eq!(removed.left[0].kind, ErrorKind::Busy, "{removed:?}");
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_unlinked_is_counted_and_not_tried_for_ever() {
+    for_each_resolver(|root, arena| {
+        arena.dir("t/d/e");
+        support::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 40);
+        // Unlimited, so that only what it knows to be stuck ends it.
+        let removed = denied(&[Denial::Unlink(Errno::PERM)], || {
+            root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
+        });
+        assert!(!removed.complete, "{removed:?}");
+        assert_eq!((removed.files, removed.directories, removed.left_total), (0, 1, 40));
+        assert_eq!(removed.left.len(), 32, "a report does not grow with what is left");
+        for left in &removed.left {
+            assert_eq!((left.kind, left.path.parent()), (ErrorKind::Denied, Some(Path::new("d"))));
+            assert!(arena.at("t").join(&left.path).exists(), "{left:?}");
+        }
+        assert_eq!(arena.names("t/d").len(), 40);
+    });
+}
+
+/// The kernel answers EXDEV at a mount, and also when the directory is moved away during the lookup.
+#[test]
+fn a_directory_that_moves_away_while_it_is_entered_is_busy_and_no_mount() {
+    if !has_openat2() {
+        return skip("only openat2 answers so");
+    }
+    let arena = Arena::new();
+    arena.file("t/f", "x");
+    let root = arena.open(Policy::default());
+    denied(&[Denial::Openat2(Errno::XDEV)], || {
+        assert_eq!(kind(root.remove_tree_contained("t")), ErrorKind::Busy);
+    });
+    assert!(arena.has("t/f"));
+}
+
+/// Runs a removal of `t` during which no directory in it can be opened.
+fn removed_unopened(arena: &Arena, errno: Errno, budget: Budget) -> beneath::Removed {
+    let root = arena.open(Policy::default());
+    let top = u32::try_from(root.as_fd().as_raw_fd()).unwrap();
+    denied(&[Denial::Openat2Below(top, errno)], || root.remove_tree_contained_within("t", budget).unwrap())
+}
+
+#[test]
+fn a_directory_that_keeps_moving_away_ends_the_removal_with_its_passes() {
+    if !has_openat2() {
+        return skip("only openat2 answers so");
+    }
+    let arena = Arena::new();
+    arena.file("t/d/f", "x");
+    let removed = removed_unopened(&arena, Errno::XDEV, Budget::unlimited().with_passes(10));
+    assert!(!removed.complete && arena.has("t/d/f"), "{removed:?}");
+    assert_eq!((removed.directories, removed.left_total), (0, 1));
+    assert_eq!(removed.left[0].kind, ErrorKind::Busy);
+}
+
+#[test]
+fn a_directory_that_cannot_be_opened_goes_if_it_is_empty() {
+    if !has_openat2() {
+        return skip("the walk cannot be made to fail just there");
+    }
+    let arena = Arena::new();
+    arena.dir("t/empty").file("t/full/f", "x");
+    let removed = removed_unopened(&arena, Errno::IO, Budget::unlimited());
+    assert!(!removed.complete && arena.has("t/full/f") && !arena.has("t/empty"), "{removed:?}");
+    assert_eq!((removed.directories, removed.left_total), (1, 1));
+    assert_eq!((removed.left[0].kind, removed.left[0].path.as_path()), (ErrorKind::Io, Path::new("full")));
+}
+
+#[test]
+fn links_that_lead_through_endless_renames_end_as_busy() {
+    if !has_openat2() {
+        return skip("following links needs openat2");
+    }
+    let arena = Arena::new();
+    arena.file("f", "x").link("l", "f");
+    let root = arena.open(Policy::default().with_links(Links::FollowBeneath));
+    denied(&[Denial::Openat2(Errno::AGAIN)], || {
+        let start = Instant::now();
+        assert_eq!(kind(root.read_contained("l", 9)), ErrorKind::Busy);
+        assert!(start.elapsed() >= Duration::from_millis(100), "renames of a moment are waited out");
+    });
+    assert_eq!(root.read_contained("l", 9).unwrap(), b"x");
+}
+
+/// As under a guest that creates and removes without pause.
+#[test]
+fn entries_that_vanish_without_end_end_the_listing() {
+    const VANISHED: u32 = 100_000;
+    let arena = Arena::quick();
+    arena.dir("d");
+    support::tree::wide(fs::File::open(arena.at("d")).unwrap(), VANISHED + 1);
+    let root = arena.open(Policy::default());
+    let listed = || {
+        let list = root.list("d").unwrap();
+        denied(&[Denial::Statx(Errno::NOENT)], || list.map(kind).collect::<Vec<_>>())
+    };
+    assert_eq!(listed(), [ErrorKind::Busy]);
+    fs::remove_file(arena.at("d/f0")).unwrap();
+    assert!(listed().is_empty(), "so many may vanish");
+}
+
+#[test]
+fn an_entry_that_cannot_be_described_counts_and_the_rest_follows() {
+    let arena = Arena::new();
+    arena.file("d/a", "").file("d/b", "").file("d/c", "");
+    let root = arena.open(Policy::default());
+    for (limit, expected) in
+        [(3, vec![ErrorKind::Io; 3]), (2, vec![ErrorKind::Io, ErrorKind::Io, ErrorKind::TooMany])]
+    {
+        let mut walk = root.walk("d", Limits::default().with_entries(limit)).unwrap();
+        denied(&[Denial::Statx(Errno::IO)], || {
+            assert_eq!(walk.by_ref().map(kind).collect::<Vec<_>>(), expected);
+        });
+        assert_eq!(walk.truncated(), limit < 3);
+    }
 }

@@ -81,7 +81,7 @@ impl Root {
             FileType::Directory => {}
             FileType::File if entry.nlink() == 1 => {}
             FileType::File => return refuse(ErrorKind::HardLinked),
-            FileType::Symlink => return refuse(ErrorKind::Symlink),
+            // Never a link: the resolver has refused it.
             _ => return refuse(ErrorKind::NotRegular),
         }
         let mode = execute.mode(access, &entry);

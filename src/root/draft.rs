@@ -15,12 +15,11 @@ use super::resolve::{Handle, describe, describe_at, own_descriptors};
 use super::{Access, Durability};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many unguessable names are tried before something is plainly wrong.
-const NAME_TRIES: u32 = 16;
-
-/// A new file and nothing else.
-const NEW: OFlags =
+/// A new file under its own name, and nothing else.
+const NAMED: OFlags =
     OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
+/// The mode of a draft until it gets that of the policy.
+const UNFINISHED: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Why a draft did not become a file.
 pub(super) enum Failure {
@@ -58,7 +57,7 @@ pub(super) struct Draft<'a> {
 impl<'a> Draft<'a> {
     pub(super) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        match retry_on_intr(|| openat(dir.as_fd(), c".", flags, Mode::RUSR | Mode::WUSR)) {
+        match retry_on_intr(|| openat(dir.as_fd(), c".", flags, UNFINISHED)) {
             Ok(file) => Ok(Self { dir, file, temporary: None, sync: None }),
             // How file systems and kernels say that they have no unnamed files.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
@@ -71,15 +70,9 @@ impl<'a> Draft<'a> {
     }
 
     fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
-        let mut tries = 0;
-        loop {
-            let name = unguessable_name()?;
-            match retry_on_intr(|| openat(dir.as_fd(), &*name, NEW, Mode::RUSR | Mode::WUSR)) {
-                Ok(file) => return Ok(Self { dir, file, temporary: Some(name), sync: None }),
-                Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
-                Err(errno) => return Err(errno),
-            }
-        }
+        let name = unguessable_name()?;
+        let file = retry_on_intr(|| openat(dir.as_fd(), &*name, NAMED, UNFINISHED))?;
+        Ok(Self { dir, file, temporary: Some(name), sync: None })
     }
 
     /// Makes the file under its own name and with its mode, where nobody watches; dropped, it is removed.
@@ -87,7 +80,7 @@ impl<'a> Draft<'a> {
     pub(super) fn create_visible(dir: Handle<'a>, leaf: &[u8], access: Access) -> rustix::io::Result<Self> {
         let temporary = String::from_utf8(leaf.to_vec()).map_err(|_| Errno::ILSEQ)?;
         let mode = Mode::from_raw_mode(access.file_mode());
-        let file = retry_on_intr(|| openat(dir.as_fd(), leaf, NEW, mode))?;
+        let file = retry_on_intr(|| openat(dir.as_fd(), leaf, NAMED, mode))?;
         Ok(Self { dir, file, temporary: Some(temporary), sync: None })
     }
 
@@ -150,11 +143,8 @@ impl<'a> Draft<'a> {
                     }
                     // The file system cannot rename without replacing, but a link never replaces.
                     Err(Errno::INVAL | Errno::NOSYS) => {
-                        let by_name = || linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
-                        let linked = self.link(leaf).or_else(|errno| match errno {
-                            Errno::EXIST => Err(errno),
-                            _ => by_name(),
-                        });
+                        let by_name = |_| linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
+                        let linked = self.link(leaf).or_else(by_name);
                         linked.map_err(|errno| self.explain(errno))?;
                         self.discard_temporary();
                         self.verify(leaf)?;
@@ -177,11 +167,8 @@ impl<'a> Draft<'a> {
         };
         let renamed = renameat(self.dir.as_fd(), &*temporary, self.dir.as_fd(), leaf);
         // Renaming over another name of the same file does nothing, and a guest can arrange that.
-        let gone = renamed.is_ok() && describe(self.file.as_fd()).is_ok_and(|file| file.nlink() < 2);
-        if !gone {
-            self.temporary = Some(temporary);
-        }
-        renamed?;
+        self.temporary = Some(temporary);
+        renamed.map_err(|errno| self.explain(errno))?;
         self.discard_temporary();
         self.verify(leaf)?;
         self.settle()
@@ -199,15 +186,9 @@ impl<'a> Draft<'a> {
     }
 
     fn link_temporary(&self) -> Result<String, Failure> {
-        let mut tries = 0;
-        loop {
-            let name = unguessable_name()?;
-            match self.link(name.as_bytes()) {
-                Ok(()) => return Ok(name),
-                Err(Errno::EXIST) if tries < NAME_TRIES => tries += 1,
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        let name = unguessable_name()?;
+        self.link(name.as_bytes())?;
+        Ok(name)
     }
 
     /// ENOENT from publishing: the directory is gone, the guest took the temporary file away, or there is no way to link.
@@ -290,7 +271,7 @@ pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rust
 
 /// Opens a directory so that its entries can be made durable.
 pub(super) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    openat(dir, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    openat(dir, c".", OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A name that no guest can guess, and that tells a person whose it is.

@@ -16,7 +16,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::draft::{give_access, open_to_sync, rename_new};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
-use super::resolve::{Handle, describe, subject};
+use super::resolve::{DIRECTORY, Handle, describe, subject};
 use super::{Durability, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -61,7 +61,7 @@ impl Root {
         let mut prefix = Some(whole);
         let mut dir = loop {
             let Some(existing) = prefix else { break Handle::Root(self.as_fd()) };
-            match self.open(OPERATION, existing, OFlags::PATH | OFlags::DIRECTORY) {
+            match self.open(OPERATION, existing, DIRECTORY) {
                 Ok(dir) => break Handle::Opened(dir),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     let (above, name) = existing.split();
@@ -112,9 +112,7 @@ impl Root {
             // The umask may have taken from the new directory what it takes to open it.
             let opened = match ensured {
                 Ensured::Created => self.enter(dir, name),
-                Ensured::Existed => {
-                    self.open_child(dir, name, OFlags::PATH | OFlags::DIRECTORY, Mounts::Refuse)
-                }
+                Ensured::Existed => self.open_child(dir, name, DIRECTORY, Mounts::Refuse),
             };
             match opened {
                 Ok(made) => {

@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// How much is read at a time once a file turns out larger than it said.
-const CHUNK: usize = 64 * 1024;
+const CHUNK: usize = 65_536;
 
 impl Root {
     /// Reads the regular file at `path`, at most `max_bytes` of it.
@@ -112,7 +112,7 @@ impl Root {
                 refuse(ErrorKind::HardLinked)
             }
             FileType::RegularFile => Ok(entry),
-            FileType::Symlink => refuse(ErrorKind::Symlink),
+            // Never a link: the resolver has refused it.
             _ => refuse(ErrorKind::NotRegular),
         }
     }

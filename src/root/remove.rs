@@ -144,24 +144,18 @@ struct Frame {
     ended: bool,
     /// Something in it stays, so going through it again is no use.
     stuck: bool,
-    /// Its own mode was widened already.
-    widened: bool,
 }
 
 impl Frame {
     fn new(dir: OwnedFd, name: CString) -> Self {
         let dir = Rc::new(dir);
-        Self { dir, name, pending: Vec::new(), ended: false, stuck: false, widened: false }
+        Self { dir, name, pending: Vec::new(), ended: false, stuck: false }
     }
 
     /// Runs a call on this directory, and once more after widening the directory's mode if that was in the way.
-    fn permitted<T>(
-        &mut self,
-        call: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>,
-    ) -> rustix::io::Result<T> {
+    fn permitted<T>(&self, call: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         match call(self.dir.as_fd()) {
-            Err(Errno::ACCESS) if !self.widened => {
-                self.widened = true;
+            Err(Errno::ACCESS) => {
                 // Through the handle. Should it fail, the second call tells why.
                 let _ = fchmod(&self.dir, Mode::RWXU);
                 call(self.dir.as_fd())

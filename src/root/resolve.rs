@@ -39,12 +39,12 @@ pub enum Resolver {
     Walk,
 }
 
-/// Bounds on `EAGAIN`, which `openat2` answers only when it meets a `..` during a rename anywhere on the machine.
+/// Bound on `EAGAIN`, which `openat2` answers only when it meets a `..` during a rename anywhere on the machine.
 /// Under [`Links::FollowBeneath`] the guest writes those `..` itself, so this must end.
-const FOLLOW_TRIES: u32 = 128;
 const FOLLOW_TIME: Duration = Duration::from_millis(100);
 
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
+/// To hold a directory, not to read it.
+pub(super) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// The directory that holds an entry: the root itself, or one opened for this call.
 #[derive(Debug)]
@@ -99,8 +99,7 @@ impl Root {
         let flags = if path.names_directory() { flags | OFlags::DIRECTORY } else { flags };
         match (self.resolver(), self.policy.links()) {
             (Resolver::Openat2, Links::Refuse) => {
-                let resolve = ResolveFlags::NO_SYMLINKS | confinement(self.policy.mounts());
-                open_beneath(self.as_fd(), path.bytes(), flags, resolve)
+                open_beneath(self.as_fd(), path.bytes(), flags, without_links(self.policy.mounts()))
             }
             (Resolver::Openat2, Links::FollowBeneath) => return self.open_following(operation, path, flags),
             (Resolver::Walk, _) => self.open_walking(path, flags),
@@ -135,7 +134,7 @@ impl Root {
     ) -> rustix::io::Result<OwnedFd> {
         match self.resolver() {
             Resolver::Openat2 => {
-                match open_beneath(dir, name, flags, ResolveFlags::NO_SYMLINKS | confinement(mounts)) {
+                match open_beneath(dir, name, flags, without_links(mounts)) {
                     // Not only a mount, but also a directory that is moved away during the lookup.
                     Err(Errno::XDEV) => match describe_at(dir, name) {
                         Ok(entry) if !self.mount.is(entry.mount()) => Err(Errno::XDEV),
@@ -151,8 +150,7 @@ impl Root {
 
     /// Opens a directory of `dir` for reading, even one whose mode forbids that to its owner. Never enters a mount.
     pub(super) fn enter(&self, dir: BorrowedFd<'_>, name: impl Arg + Copy) -> rustix::io::Result<OwnedFd> {
-        let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match self.open_child(dir, name, readable, Mounts::Refuse) {
+        match self.open_child(dir, name, OFlags::DIRECTORY, Mounts::Refuse) {
             Err(Errno::ACCESS) => {}
             result => return result,
         }
@@ -160,7 +158,7 @@ impl Root {
         let pin = self.open_child(dir, name, DIRECTORY, Mounts::Refuse)?;
         let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
         chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
-        openat(&descriptors, number.as_c_str(), readable, Mode::empty())
+        openat(&descriptors, number.as_c_str(), OFlags::CLOEXEC, Mode::empty())
     }
 
     fn open_walking(&self, path: Checked<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
@@ -176,11 +174,10 @@ impl Root {
 
     fn open_following(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
         let start = Instant::now();
-        let mut tries = 0;
-        let mut open = |flags, mounts| {
+        let open = |flags, mounts| {
             loop {
                 match open_beneath(self.as_fd(), path.bytes(), flags, confinement(mounts)) {
-                    Err(Errno::AGAIN) if tries < FOLLOW_TRIES && start.elapsed() < FOLLOW_TIME => tries += 1,
+                    Err(Errno::AGAIN) if start.elapsed() < FOLLOW_TIME => {}
                     result => return result,
                 }
             }
@@ -221,6 +218,10 @@ impl Root {
     }
 }
 
+fn without_links(mounts: Mounts) -> ResolveFlags {
+    ResolveFlags::NO_SYMLINKS | confinement(mounts)
+}
+
 /// `NO_MAGICLINKS` is implied by `NO_SYMLINKS` and matters when links are followed.
 fn confinement(mounts: Mounts) -> ResolveFlags {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -257,16 +258,13 @@ fn step(
         }
         Err(errno) => return Err(errno),
     };
+    let entry = describe(fd.as_fd())?;
     // O_PATH with O_NOFOLLOW opens the link itself.
-    let may_be_link = flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY);
-    if boundary.is_some() || may_be_link {
-        let entry = describe(fd.as_fd())?;
-        if entry.is_symlink() {
-            return Err(Errno::LOOP);
-        }
-        if boundary.is_some_and(|boundary| !boundary.is(entry.mount())) {
-            return Err(Errno::XDEV);
-        }
+    if entry.is_symlink() {
+        return Err(Errno::LOOP);
+    }
+    if boundary.is_some_and(|boundary| !boundary.is(entry.mount())) {
+        return Err(Errno::XDEV);
     }
     Ok(fd)
 }

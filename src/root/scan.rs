@@ -7,7 +7,7 @@ use rustix::fs::{FileType, RawDir};
 use rustix::io::Errno;
 
 /// Room for more than a hundred of the longest names.
-const BUFFER: usize = 32 * 1024;
+const BUFFER: usize = 32_768;
 
 /// A buffer that any number of directories can be read through, one after the other.
 #[derive(Debug)]

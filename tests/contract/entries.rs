@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use beneath::{Ensured, ErrorKind, FileType, Policy};
+use beneath::{Ensured, ErrorKind, FileType, Policy, Root, ambient_authority};
 
-use crate::support::{Arena, child, for_each_resolver, kind, resolvers, tree};
+use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tree};
 
 #[test]
 fn ensure_dir_makes_every_level_and_says_so() {
@@ -169,14 +169,53 @@ fn metadata_describes_without_opening() {
             + Duration::from_secs(truth.ctime().unsigned_abs())
             + Duration::from_nanos(truth.ctime_nsec().unsigned_abs());
         assert_eq!(meta.changed(), changed);
-        assert!(root.metadata("d").unwrap().is_dir());
-        assert!(root.metadata(".").unwrap().is_dir());
+        for dir in ["d", "."] {
+            let meta = root.metadata(dir).unwrap();
+            assert!(meta.is_dir() && !meta.is_file() && !meta.is_symlink());
+        }
         assert_eq!(root.metadata("p").unwrap().file_type(), FileType::Fifo);
         assert_eq!(root.metadata("s").unwrap().file_type(), FileType::Socket);
         assert_eq!(kind(root.metadata("l")), ErrorKind::Symlink);
         assert_eq!(kind(root.metadata("none")), ErrorKind::NotFound);
         assert_eq!(kind(root.metadata("d/f/x")), ErrorKind::NotDirectory);
     });
+}
+
+#[test]
+fn metadata_tells_size_and_space() {
+    for_each_resolver(|root, arena| {
+        arena.file("empty", "").file("f", [7; 10_000]);
+        let (empty, full) = (root.metadata("empty").unwrap(), root.metadata("f").unwrap());
+        assert!(empty.is_empty() && !full.is_empty());
+        assert_eq!((empty.len(), full.len()), (0, 10_000));
+        let truth = fs::metadata(arena.at("f")).unwrap();
+        assert_eq!(full.allocated(), truth.blocks() * 512);
+    });
+}
+
+#[test]
+fn metadata_tells_devices_apart() {
+    use std::os::unix::fs::FileTypeExt as _;
+    for choice in resolvers() {
+        let dev = Root::open_ambient("/dev", ambient_authority()).unwrap();
+        let dev = dev.with_policy(Policy::default().with_resolver(choice));
+        assert_eq!(dev.metadata("null").unwrap().file_type(), FileType::CharDevice);
+        for entry in dev.list(".").unwrap().flatten() {
+            let Ok(truth) = fs::symlink_metadata(Path::new("/dev").join(entry.path())) else { continue };
+            let told = entry.metadata().file_type();
+            assert_eq!(told == FileType::CharDevice, truth.file_type().is_char_device(), "{entry:?}");
+            assert_eq!(told == FileType::BlockDevice, truth.file_type().is_block_device(), "{entry:?}");
+        }
+    }
+}
+
+#[test]
+fn metadata_tells_no_creation_where_none_is_recorded() {
+    let proc = Root::open_ambient("/proc/self", ambient_authority()).unwrap();
+    if fs::metadata("/proc/self/status").unwrap().created().is_ok() {
+        return skip("this kernel records when a file of /proc was made");
+    }
+    assert_eq!(proc.metadata("status").unwrap().created(), None);
 }
 
 #[test]
@@ -279,6 +318,36 @@ fn remove_file_unlinks_anything_but_a_directory() {
         assert_eq!(kind(root.remove_file("d")), ErrorKind::NotRegular);
         assert_eq!(kind(root.remove_file("f")), ErrorKind::NotFound);
         assert!(arena.has("d"));
+    });
+}
+
+#[test]
+fn remove_dir_removes_an_empty_directory_and_nothing_else() {
+    for_each_resolver(|root, arena| {
+        arena.dir("d/e").file("f", "x").link("l", "d").link("out", arena.outside()).fifo("p");
+        let error = root.remove_dir("d").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(error.to_string(), r#"remove "d": is not empty"#);
+        for name in ["f", "l", "out", "p"] {
+            let error = root.remove_dir(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotDirectory, "{name}");
+            assert_eq!(error.to_string(), format!(r#"remove "{name}": is not a directory"#));
+        }
+        assert_eq!(kind(root.remove_dir("out/sub")), ErrorKind::Symlink);
+        assert_eq!(kind(root.remove_dir("none")), ErrorKind::NotFound);
+        root.remove_dir("d/e").unwrap();
+        root.remove_dir("d/").unwrap();
+        assert_eq!(arena.names(".").len(), 4);
+    });
+}
+
+/// A refused rename is told of the end that is in the way.
+#[test]
+fn rename_blames_the_end_that_failed() {
+    for_each_resolver(|root, arena| {
+        arena.file("f", "x").file("taken", "y");
+        assert_eq!(root.rename("f", "taken").unwrap_err().subject(), Some(Path::new("taken")));
+        assert_eq!(root.rename("none", "free").unwrap_err().subject(), Some(Path::new("none")));
     });
 }
 

@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use beneath::{Access, Durability, ErrorKind, HardLinks, Limits, Links, Mounts, Policy, ResolverChoice};
+use beneath::{
+    Access, Durability, ErrorKind, Execute, HardLinks, Limits, Links, Mounts, Policy, ResolverChoice,
+};
 use rustix::mount::{MountFlags, mount, mount_bind};
 
 use crate::support::namespace::{Mounted, with_private_mounts};
@@ -21,6 +23,25 @@ fn defaults_are_the_strict_ones() {
     assert_eq!((Access::private().file_mode(), Access::private().dir_mode()), (0o600, 0o700));
     assert_eq!((Access::shared().file_mode(), Access::shared().dir_mode()), (0o660, 0o770));
     assert_eq!((Access::shared().owner(), Access::shared().group()), (None, None));
+}
+
+#[test]
+fn a_policy_holds_what_it_was_given() {
+    let access = Access::custom(0o170_644, 0o42_755).with_owner(7).with_group(8);
+    assert_eq!((access.file_mode(), access.dir_mode()), (0o644, 0o2755), "only permission bits count");
+    assert_eq!((access.owner(), access.group()), (Some(7), Some(8)));
+    let nobody = access.with_owner(u32::MAX).with_group(u32::MAX);
+    assert_eq!((nobody.owner(), nobody.group()), (None, None));
+    let policy = Policy::default()
+        .with_links(Links::FollowBeneath)
+        .with_hard_links(HardLinks::Allow)
+        .with_mounts(Mounts::Cross)
+        .with_access(access)
+        .with_durability(Durability::Full)
+        .with_resolver(ResolverChoice::Walk);
+    assert_eq!((policy.links(), policy.hard_links()), (Links::FollowBeneath, HardLinks::Allow));
+    assert_eq!((policy.mounts(), policy.access()), (Mounts::Cross, access));
+    assert_eq!((policy.durability(), policy.resolver()), (Durability::Full, ResolverChoice::Walk));
 }
 
 fn following(choice: ResolverChoice) -> (Arena, beneath::Root) {
@@ -217,6 +238,24 @@ fn mounts_are_refused() {
 }
 
 #[test]
+fn following_into_a_mount_is_no_escape_but_refused_all_the_same() {
+    if !has_openat2() {
+        return skip("following links needs openat2");
+    }
+    with_private_mounts(|| {
+        let (arena, root) = following(ResolverChoice::Openat2);
+        let _mounted = plant_mounts(&arena);
+        arena.link("l", "mnt/f").link("b", "d/bind").link("out", "../outside");
+        for path in ["mnt/f", "l", "b/canary", "d/bind/canary"] {
+            assert_eq!(kind(root.read_contained(path, 99)), ErrorKind::CrossDevice, "{path}");
+        }
+        assert_eq!(kind(root.read_contained("out/secret", 99)), ErrorKind::Escape);
+        let crossing = Policy::default().with_links(Links::FollowBeneath).with_mounts(Mounts::Cross);
+        assert_eq!(arena.open(crossing).read_contained("b/canary", 99).unwrap(), b"CANARY");
+    });
+}
+
+#[test]
 fn listing_and_walking_show_a_mount_without_entering_it() {
     with_private_mounts(|| {
         for choice in resolvers() {
@@ -274,6 +313,25 @@ fn mounts_can_be_crossed_when_asked() {
             assert_eq!(kind(root.rename("mnt/new", "plain2")), ErrorKind::CrossDevice);
             assert_eq!(root.list("mnt").unwrap().count(), 2);
         }
+    });
+}
+
+#[test]
+fn crossing_mounts_follows_no_links() {
+    for_each_policy(&Policy::default().with_mounts(Mounts::Cross), |root, arena| {
+        arena
+            .file("f", "x")
+            .link("l", "f")
+            .link("out", arena.outside().join("secret"))
+            .link("none", "nowhere");
+        for link in ["l", "out", "none"] {
+            for op in [Op::Read, Op::Open, Op::Metadata, Op::List, Op::Descend, Op::RemoveTree] {
+                assert_eq!(kind(op.run(root, link)), ErrorKind::Symlink, "{op:?} {link}");
+            }
+            let changed = root.set_access(link, Access::shared(), Execute::Clear);
+            assert_eq!(kind(changed), ErrorKind::Symlink, "{link}");
+        }
+        assert_eq!(root.read_contained("f", 9).unwrap(), b"x");
     });
 }
 

@@ -6,14 +6,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use beneath::{ErrorKind, HardLinks, Policy, Root};
-use rustix::fs::FileType;
+use beneath::{ErrorKind, HardLinks, Mounts, Policy, ResolverChoice, Root};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, StatVfsMountFlags, renameat_with, statvfs};
 use rustix::mount::{MountFlags, mount};
 
 use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::watchdog::best_of_three;
+use crate::support::watchdog::{best_of_three, finishes};
 use crate::support::{Arena, for_each_policy, for_each_resolver, kind, resolvers, skip, within};
 
 #[test]
@@ -154,6 +155,79 @@ fn refuses_fifo_with_and_without_peers() {
     });
 }
 
+/// Reads `path` until a guest has waited a while for somebody to open `fifo` for reading. Whether somebody did.
+fn opens_while_reading(root: &Root, path: &str, fifo: &Path) -> bool {
+    let stop = AtomicBool::new(false);
+    let writer = fifo.to_path_buf();
+    let opened = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = root.read_contained(path, 99);
+            }
+        });
+        let opened = finishes(Duration::from_millis(300), move || {
+            drop(File::options().write(true).open(writer).unwrap());
+        });
+        stop.store(true, Ordering::Relaxed);
+        opened.is_some()
+    });
+    // Lets the guest go that still waits.
+    drop(rustix::fs::open(fifo, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()));
+    opened
+}
+
+/// What has no content is judged without being opened: the open of a device can do anything, that of a FIFO can be
+/// seen. Where the mount makes devices dead, only a lookup that stays on that mount may open first.
+#[test]
+fn does_not_open_what_is_no_file() {
+    let judged = |place: &Path, policy: Policy| {
+        let arena = Arena::within(place);
+        arena.fifo("p");
+        assert!(!opens_while_reading(&arena.open(policy.clone()), "p", &arena.at("p")), "{policy:?}");
+    };
+    let nodev = statvfs(std::env::temp_dir()).unwrap().f_flag.contains(StatVfsMountFlags::NODEV);
+    for choice in resolvers() {
+        for mounts in [Mounts::Refuse, Mounts::Cross] {
+            let policy = Policy::default().with_resolver(choice).with_mounts(mounts);
+            if !nodev {
+                judged(&std::env::temp_dir(), policy.clone());
+            }
+            if choice == ResolverChoice::Walk || mounts == Mounts::Cross {
+                let place = tempfile::tempdir().unwrap();
+                with_private_mounts(|| {
+                    mount("tmpfs", place.path(), "tmpfs", MountFlags::NODEV, None).unwrap();
+                    let _mounted = Mounted([place.path().to_path_buf()]);
+                    judged(place.path(), policy);
+                });
+            }
+        }
+    }
+}
+
+/// A guest exchanges a file for a FIFO between the look at it and the open.
+#[test]
+fn does_not_open_what_was_swapped_in() {
+    if statvfs(std::env::temp_dir()).unwrap().f_flag.contains(StatVfsMountFlags::NODEV) {
+        return skip("on this mount reading opens at once");
+    }
+    for choice in resolvers() {
+        let arena = Arena::new();
+        arena.file("x", "content").fifo("y").hard_link("same", arena.at("y"));
+        let root = arena.open(Policy::default().with_resolver(choice));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    renameat_with(CWD, arena.at("x"), CWD, arena.at("y"), RenameFlags::EXCHANGE).unwrap();
+                }
+            });
+            let opened = opens_while_reading(&root, "x", &arena.at("same"));
+            stop.store(true, Ordering::Relaxed);
+            assert!(!opened, "a FIFO was opened");
+        });
+    }
+}
+
 #[test]
 fn refuses_socket_directory_and_link() {
     shared_roots(|root, arena| {
@@ -247,6 +321,25 @@ fn tells_missing_from_refused() {
         assert_eq!(kind(root.read_contained("d/none", 9)), ErrorKind::NotFound);
         assert_eq!(kind(root.read_contained("none/f", 9)), ErrorKind::NotFound);
         assert_eq!(kind(root.read_contained("f/x", 9)), ErrorKind::NotDirectory);
+    });
+}
+
+/// On a `nodev` mount, as `/dev/shm` mostly is, it is opened before it is judged.
+#[test]
+fn what_may_not_be_opened_is_told_as_what_it_is() {
+    crate::support::child::run_unprivileged("read::what_may_not_be_opened_is_told_as_what_it_is", || {
+        for choice in resolvers() {
+            for arena in [Some(Arena::new()), Arena::on_tmpfs()].into_iter().flatten() {
+                let root = arena.open(Policy::default().with_resolver(choice));
+                arena.file("f", "x").fifo("p").file("a", "x").hard_link("b", arena.at("a"));
+                for (name, expected) in
+                    [("f", ErrorKind::Denied), ("p", ErrorKind::NotRegular), ("b", ErrorKind::HardLinked)]
+                {
+                    arena.mode(name, 0);
+                    assert_eq!(kind(root.read_contained(name, 9)), expected, "{name}");
+                }
+            }
+        }
     });
 }
 

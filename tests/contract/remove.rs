@@ -2,13 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use beneath::{Budget, ErrorKind, Policy};
 use rustix::fs::{CWD, Mode, RenameFlags, mkdirat, renameat_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tree, within};
 
@@ -76,6 +79,31 @@ fn modes_without_permission_do_not_stop_the_owner() {
     });
 }
 
+/// These can be opened, but nothing in them can be unlinked, and they cannot be moved.
+#[test]
+fn directories_that_take_no_change_do_not_stop_the_owner() {
+    child::run_unprivileged("remove::directories_that_take_no_change_do_not_stop_the_owner", || {
+        for_each_resolver(|root, arena| {
+            arena.file("t/a/b/f", "x").file("t/a/g", "x").dir("t/a/empty").dir("t/deep");
+            drop(tree::deep(fs::File::open(arena.at("t/deep")).unwrap(), "d", 40));
+            for path in ["t/a/b", "t/a", "t"] {
+                arena.mode(path, 0o500);
+            }
+            let mut deep = arena.at("t/deep");
+            for _ in 0..40 {
+                deep.push("d");
+            }
+            while deep.ends_with("d") {
+                fs::set_permissions(&deep, fs::Permissions::from_mode(0o500)).unwrap();
+                deep.pop();
+            }
+            let removed = root.remove_tree_contained("t").unwrap();
+            assert!(removed.complete, "{removed:?}");
+            assert_eq!((removed.files, removed.directories), (2, 45));
+        });
+    });
+}
+
 /// Without privileges, so that the host is spared even by a crate that follows the link.
 #[test]
 fn a_link_to_the_root_of_the_host_is_only_unlinked() {
@@ -134,6 +162,56 @@ fn a_budget_of_entries_is_kept() {
     });
 }
 
+/// A directory counts twice: it is entered, and it is removed.
+#[test]
+fn a_budget_of_entries_counts_directories() {
+    for_each_resolver(|root, arena| {
+        for number in 0..200 {
+            arena.dir(format!("t/{number}"));
+        }
+        let budget = Budget::unlimited().with_entries(100);
+        let removed = root.remove_tree_contained_within("t", budget).unwrap();
+        assert!(!removed.complete);
+        assert!((45..=55).contains(&removed.directories), "{removed:?}");
+        assert_eq!(arena.names("t").len() as u64, 200 - removed.directories);
+    });
+}
+
+#[test]
+fn each_bound_of_a_budget_holds_alone() {
+    for_each_resolver(|root, arena| {
+        arena.file("t/d/f", "x");
+        for budget in [Budget::unlimited().with_time(Duration::ZERO), Budget::default().with_entries(0)] {
+            let removed = root.remove_tree_contained_within("t", budget).unwrap();
+            assert!(!removed.complete && arena.has("t/d/f"), "{removed:?}");
+            assert_eq!((removed.left_total, removed.left[0].kind), (1, ErrorKind::Busy));
+        }
+        // Where nobody interferes, no second pass is needed, not even for more than one bufferful of names.
+        tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 3_000);
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0)).unwrap();
+        assert!(removed.complete, "{removed:?}");
+    });
+}
+
+/// More directories lie too deep than the top can remember once they are moved up into it.
+#[test]
+fn what_is_moved_up_costs_no_pass() {
+    for choice in resolvers() {
+        let arena = Arena::quick();
+        arena.dir("t");
+        // As deep as directories are held open, so that each of what it holds is moved by itself.
+        let bottom = tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 23);
+        for number in 0..1_100 {
+            tree::wide(tree::deep(&bottom, &format!("n{number}"), 1), 1);
+        }
+        drop(bottom);
+        let root = arena.open(Policy::default().with_resolver(choice));
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0)).unwrap();
+        assert!(removed.complete, "{removed:?}");
+        assert_eq!((removed.files, removed.directories), (1_100, 1_124));
+    }
+}
+
 #[test]
 fn a_budget_of_nothing_removes_nothing() {
     for_each_resolver(|root, arena| {
@@ -174,6 +252,44 @@ fn deep_trees_go_at_few_descriptors() {
                 drop(root);
             }
         }
+    });
+}
+
+/// Where fewer are left than a removal would like to hold, it moves directories up earlier.
+#[test]
+fn a_tree_goes_with_the_descriptors_that_are_left() {
+    child::run("remove::a_tree_goes_with_the_descriptors_that_are_left", || {
+        let limit = getrlimit(Resource::Nofile);
+        for choice in resolvers() {
+            for spare in [4, 8, 12] {
+                let arena = Arena::new();
+                arena.dir("t");
+                tree::wide(tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 20), 3);
+                let root = arena.open(Policy::default().with_resolver(choice));
+                let free = u64::try_from(fs::File::open("/").unwrap().as_raw_fd()).unwrap();
+                setrlimit(Resource::Nofile, Rlimit { current: Some(free + spare), ..limit }).unwrap();
+                let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0));
+                setrlimit(Resource::Nofile, limit).unwrap();
+                let removed = removed.unwrap();
+                assert!(removed.complete, "{spare} spare: {removed:?}");
+                assert_eq!((removed.files, removed.directories), (3, 21));
+            }
+        }
+    });
+}
+
+/// The top and 23 levels are open when the first directory is moved up.
+#[test]
+fn no_more_than_24_directories_are_held() {
+    for_each_resolver(|root, arena| {
+        arena.dir("t");
+        drop(tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 40));
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_entries(24)).unwrap();
+        assert_eq!((removed.directories, removed.complete), (0, false), "{removed:?}");
+        assert_eq!(tree::depth(fs::File::open(arena.at("t")).unwrap(), "d"), 23);
+        assert_eq!(arena.names("t").len(), 2, "the rest was moved up");
+        let removed = root.remove_tree_contained("t").unwrap();
+        assert_eq!((removed.directories, removed.complete), (41, true), "{removed:?}");
     });
 }
 

@@ -78,6 +78,29 @@ fn limits_end_the_walk_with_too_many() {
 }
 
 #[test]
+fn a_walk_says_whether_something_was_cut_off() {
+    for_each_resolver(|root, arena| {
+        arena.file("t/a/b/f", "");
+        for (limits, cut) in [
+            (Limits::default(), false),
+            (Limits::default().with_entries(3).with_depth(3), false),
+            (Limits::default().with_entries(2), true),
+            (Limits::default().with_depth(2), true),
+        ] {
+            let mut walk = root.walk("t", limits).unwrap();
+            assert!(!walk.truncated(), "before anything was looked at");
+            let seen: Vec<_> = walk.by_ref().flatten().map(beneath::Entry::into_path).collect();
+            assert_eq!(walk.truncated(), cut, "{limits:?}");
+            assert!(
+                seen.iter()
+                    .map(PathBuf::as_path)
+                    .eq(["a", "a/b", "a/b/f"].iter().take(seen.len()).map(Path::new))
+            );
+        }
+    });
+}
+
+#[test]
 fn limits_of_zero_and_of_everything_are_limits() {
     for_each_resolver(|root, arena| {
         arena.file("t/a/f", "");

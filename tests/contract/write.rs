@@ -89,6 +89,20 @@ fn a_new_file_that_is_dropped_leaves_nothing() {
 }
 
 #[test]
+fn a_directory_that_is_gone_before_the_commit_is_not_found() {
+    for_each_resolver(|root, arena| {
+        for replace in [false, true] {
+            arena.dir("d");
+            let file = root.new_file("d/f").unwrap();
+            fs::remove_dir(arena.at("d")).unwrap();
+            let outcome = if replace { file.commit_replace() } else { file.commit() };
+            assert_eq!(kind(outcome), ErrorKind::NotFound);
+            assert!(arena.names(".").is_empty());
+        }
+    });
+}
+
+#[test]
 fn a_new_file_outlives_its_root() {
     for_each_resolver(|root, arena| {
         arena.dir("d");
@@ -113,6 +127,21 @@ fn a_new_file_stops_at_its_limit() {
         assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge, "{error}");
         assert_eq!(kind(file.commit()), ErrorKind::TooLarge, "half a file must not be published");
         assert_eq!(arena.names(".").len(), 1);
+    });
+}
+
+#[test]
+fn a_limit_is_on_all_that_is_written() {
+    for_each_resolver(|root, arena| {
+        let mut file = root.new_file("f").unwrap().with_limit(10);
+        assert_eq!(file.written(), 0);
+        file.write_all(&[1; 6]).unwrap();
+        assert_eq!(file.written(), 6);
+        file.write_all(&[1; 3]).unwrap();
+        assert_eq!(file.written(), 9);
+        file.write_all(&[1; 2]).unwrap_err();
+        assert_eq!(kind(file.commit()), ErrorKind::TooLarge);
+        assert!(arena.names(".").is_empty());
     });
 }
 
@@ -312,6 +341,18 @@ fn a_directory_that_cannot_be_synced_gets_no_file() {
             assert_eq!(arena.names("d").len(), 1);
             assert_eq!((arena.content("d/old"), arena.content("f")), (b"x".to_vec(), b"x".to_vec()));
         });
+        // Whoever does not ask for it does not need the right to it.
+        for durability in [Durability::None, Durability::File] {
+            for_each_policy(&Policy::default().with_durability(durability), |root, arena| {
+                arena.file("f", "x").file("d/old", "x").mode("d", 0o330);
+                root.write_exclusive("d/new", "x").unwrap();
+                root.replace("d/old", "y").unwrap();
+                root.rename("f", "d/f").unwrap();
+                root.ensure_dir("d/e").unwrap();
+                arena.mode("d", 0o700);
+                assert_eq!(arena.names("d").len(), 4);
+            });
+        }
     });
 }
 

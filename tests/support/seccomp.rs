@@ -11,20 +11,25 @@ use seccompiler::{
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub(super) const OPENAT: i64 = 257;
+    pub(super) const UNLINKAT: i64 = 263;
     pub(super) const LINKAT: i64 = 265;
     pub(super) const RENAMEAT2: i64 = 316;
+    pub(super) const STATX: i64 = 332;
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
     pub(super) const OPENAT: i64 = 56;
+    pub(super) const UNLINKAT: i64 = 35;
     pub(super) const LINKAT: i64 = 37;
     pub(super) const RENAMEAT2: i64 = 276;
+    pub(super) const STATX: i64 = 291;
 }
 const OPENAT2: i64 = 437;
 
 const TMPFILE_BIT: u64 = 0o20_000_000;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
+const AT_REMOVEDIR: u64 = 0x200;
 const RENAME_NOREPLACE: u64 = 1;
 
 /// One call that fails, always with the same errno.
@@ -32,6 +37,8 @@ const RENAME_NOREPLACE: u64 = 1;
 pub(crate) enum Denial {
     /// `openat2`, as an old kernel (ENOSYS) or a strict profile (EPERM) answers it.
     Openat2(Errno),
+    /// `openat2` from any directory but the one with this number.
+    Openat2Below(u32, Errno),
     /// `openat` with `O_TMPFILE`.
     Tmpfile(Errno),
     /// `linkat` with `AT_EMPTY_PATH`.
@@ -40,25 +47,39 @@ pub(crate) enum Denial {
     LinkFollow(Errno),
     /// `renameat2` with `RENAME_NOREPLACE`.
     RenameNoReplace(Errno),
+    /// `unlinkat` of anything but a directory.
+    Unlink(Errno),
+    /// `unlinkat` of a directory.
+    RemoveDir(Errno),
+    /// `statx`.
+    Statx(Errno),
 }
 
 impl Denial {
-    fn parts(self) -> (i64, Option<(u8, u64)>, Errno) {
+    /// The call, what one of its arguments must be like, and the answer.
+    fn parts(self) -> (i64, Option<(u8, SeccompCmpOp, u64)>, Errno) {
+        let set = |argument, bit| Some((argument, SeccompCmpOp::MaskedEq(bit), bit));
         match self {
             Self::Openat2(errno) => (OPENAT2, None, errno),
-            Self::Tmpfile(errno) => (number::OPENAT, Some((2, TMPFILE_BIT)), errno),
-            Self::LinkEmptyPath(errno) => (number::LINKAT, Some((4, AT_EMPTY_PATH)), errno),
-            Self::LinkFollow(errno) => (number::LINKAT, Some((4, AT_SYMLINK_FOLLOW)), errno),
-            Self::RenameNoReplace(errno) => (number::RENAMEAT2, Some((4, RENAME_NOREPLACE)), errno),
+            Self::Openat2Below(fd, errno) => (OPENAT2, Some((0, SeccompCmpOp::Ne, fd.into())), errno),
+            Self::Tmpfile(errno) => (number::OPENAT, set(2, TMPFILE_BIT), errno),
+            Self::LinkEmptyPath(errno) => (number::LINKAT, set(4, AT_EMPTY_PATH), errno),
+            Self::LinkFollow(errno) => (number::LINKAT, set(4, AT_SYMLINK_FOLLOW), errno),
+            Self::RenameNoReplace(errno) => (number::RENAMEAT2, set(4, RENAME_NOREPLACE), errno),
+            Self::Unlink(errno) => {
+                (number::UNLINKAT, Some((2, SeccompCmpOp::MaskedEq(AT_REMOVEDIR), 0)), errno)
+            }
+            Self::RemoveDir(errno) => (number::UNLINKAT, set(2, AT_REMOVEDIR), errno),
+            Self::Statx(errno) => (number::STATX, None, errno),
         }
     }
 
     fn apply(self) {
-        let (call, flag, errno) = self.parts();
-        let rules = flag
-            .map(|(argument, bit)| {
-                let has = SeccompCmpOp::MaskedEq(bit);
-                let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, has, bit).unwrap();
+        let (call, argument, errno) = self.parts();
+        let rules = argument
+            .map(|(argument, like, value)| {
+                let condition =
+                    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, like, value).unwrap();
                 SeccompRule::new(vec![condition]).unwrap()
             })
             .into_iter()

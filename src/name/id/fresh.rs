@@ -67,4 +67,26 @@ mod tests {
         }
         assert_eq!(timestamp(UNIX_EPOCH - Duration::from_secs(1)), "19700101T000000000Z");
     }
+
+    #[test]
+    fn every_day_follows_the_one_before() {
+        let mut day = (1970, 1, 1);
+        // An era of 400 years and what begins the next.
+        for days in 0..160_000 {
+            assert_eq!(date(days), day, "{days} days after 1970-01-01");
+            let (year, month, last) = (day.0, day.1, day.2);
+            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+            let length = match month {
+                2 if leap => 29,
+                2 => 28,
+                4 | 6 | 9 | 11 => 30,
+                _ => 31,
+            };
+            day = match (month, last) {
+                (12, 31) => (year + 1, 1, 1),
+                (_, last) if last == length => (year, month + 1, 1),
+                (_, last) => (year, month, last + 1),
+            };
+        }
+    }
 }
