@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Places, Restored, Step,
+    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Places, Restored, Source, Step,
 };
 use beneath::{Access, ErrorKind, Policy, Root, ambient_authority};
 
@@ -147,6 +147,40 @@ async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
     home.assert_clean();
 }
 
+fn with_access(home: &Home, source: &Source, access: Access) -> Artifacts {
+    let open = |name| Root::open_ambient(home.path(name), ambient_authority()).unwrap();
+    let workspace = open("workspace").with_policy(Policy::default().with_access(access));
+    let places = Places { workspace, staging: open("staging"), state: open("state") };
+    Artifacts::new(source.clone(), support::prefix(), places).unwrap()
+}
+
+#[tokio::test]
+async fn files_have_the_owner_and_the_group_of_the_workspace() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let probe = tempfile::NamedTempFile::new().unwrap();
+    if chown(probe.path(), Some(1000), Some(1001)).is_err() {
+        return crate::skip("may not give files away");
+    }
+    let source = support::memory();
+    support::seed(&source, &FILES).await;
+    support::put_object(&source, "dir/large", &vec![1; 1 << 20]).await;
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let access = Access::custom(0o640, 0o750);
+    let cases = [
+        (access.with_owner(1000), (1000, own.1)),
+        (access.with_group(1001), (own.0, 1001)),
+        (access.with_owner(1000).with_group(1001), (1000, 1001)),
+    ];
+    for (access, expected) in cases {
+        let home = Home::new();
+        with_access(&home, &source, access).restore(OnLocal::ColdStart).await.unwrap();
+        for path in ["a.txt", "dir/b.txt", "dir/large", "dir"] {
+            let entry = std::fs::metadata(home.workspace(path)).unwrap();
+            assert_eq!((entry.uid(), entry.gid()), expected, "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn files_have_the_mode_of_the_workspace_whatever_the_umask() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -154,14 +188,7 @@ async fn files_have_the_mode_of_the_workspace_whatever_the_umask() {
     support::seed(&source, &FILES).await;
     support::put_object(&source, "dir/large", &vec![1; 1 << 20]).await;
     for (file, dir) in [(0o666, 0o777), (0o640, 0o750)] {
-        let open = |name| Root::open_ambient(home.path(name), ambient_authority()).unwrap();
-        let policy = Policy::default().with_access(Access::custom(file, dir));
-        let places = Places {
-            workspace: open("workspace").with_policy(policy),
-            staging: open("staging"),
-            state: open("state"),
-        };
-        let artifacts = Artifacts::new(source.clone(), support::prefix(), places).unwrap();
+        let artifacts = with_access(&home, &source, Access::custom(file, dir));
         artifacts.restore(OnLocal::RemoteWins).await.unwrap();
         let mode = |path| std::fs::metadata(home.workspace(path)).unwrap().permissions().mode() & 0o7777;
         assert_eq!([mode("a.txt"), mode("dir/b.txt"), mode("dir/large")], [file; 3]);
