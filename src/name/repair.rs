@@ -3,7 +3,7 @@
 use super::rules::{NAME_MAX, SafeName, check_name, device, rule_broken_by};
 
 impl SafeName {
-    /// Turns any text into a name that [`safe_name`] accepts.
+    /// Turns any text into a name that [`safe_name`](crate::safe_name) accepts.
     ///
     /// A safe name stays as it is. In any other, invisible and control characters go, line breaks and tabs become
     /// spaces, the parts of a path are joined by `_` without its dot entries, reserved characters become `_`, blanks
