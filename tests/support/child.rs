@@ -45,7 +45,10 @@ pub(crate) fn run_unprivileged(test: &str, body: impl FnOnce()) {
     let place = tempfile::Builder::new().prefix("beneath-test-").tempdir().unwrap();
     std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let binary: PathBuf = place.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    // Not by this process: a child that another thread starts meanwhile would hold the copy open for writing, and what is
+    // open for writing cannot be run.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&binary).status().unwrap();
+    assert!(copied.success(), "copying the test failed: {copied}");
     let mut command = command_of(&binary, test);
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
     finish(command, test);
