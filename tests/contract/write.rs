@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use beneath::{Durability, ErrorKind, Policy};
 
-use crate::support::{Op, Snapshot, child, for_each_policy, for_each_resolver, kind};
+use crate::support::{Op, Snapshot, child, for_each_policy, for_each_resolver, kind, skip};
 
 const WRITERS: [Op; 3] = [Op::Write, Op::NewFile, Op::Replace];
 
@@ -94,6 +94,9 @@ fn a_directory_that_is_gone_before_the_commit_is_not_found() {
         for replace in [false, true] {
             arena.dir("d");
             let file = root.new_file("d/f").unwrap();
+            if !arena.names("d").is_empty() {
+                return skip("a file has a name here before it is complete");
+            }
             fs::remove_dir(arena.at("d")).unwrap();
             let outcome = if replace { file.commit_replace() } else { file.commit() };
             assert_eq!(kind(outcome), ErrorKind::NotFound);
