@@ -327,3 +327,16 @@ pub(super) fn device(name: &str) -> Option<&str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_are_the_bytes_of_ascii_that_break_no_rule() {
+        for byte in 0..=u8::MAX {
+            let allowed = byte.is_ascii() && rule_broken_by(char::from(byte)).is_none();
+            assert_eq!(is_plain(byte), allowed, "{byte:#x}");
+        }
+    }
+}
