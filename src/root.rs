@@ -1,6 +1,7 @@
 //! A directory handle, and everything that is done through it.
 
 mod access;
+mod acl;
 mod budget;
 mod draft;
 mod entries;
@@ -12,11 +13,13 @@ mod read;
 mod remove;
 mod resolve;
 mod scan;
+mod single;
 mod walk;
 mod write;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use cap_std::AmbientAuthority;
 use cap_std::fs::Dir;
@@ -66,6 +69,10 @@ pub struct Root {
     mount: MountId,
     /// Whether device nodes on this mount are dead, so that opening one has no effect.
     nodev: bool,
+    /// Whether this kernel's own clock stamps every change.
+    stamps: bool,
+    /// Whether no two changes that somebody asked about have the same stamp; measured when it is first needed.
+    exact: OnceLock<bool>,
 }
 
 impl Root {
@@ -139,7 +146,10 @@ impl Root {
     fn narrowed(&self, fd: OwnedFd) -> Self {
         let policy = self.policy.clone();
         match policy.mounts() {
-            Mounts::Refuse => Self { fd, policy, found: self.found, mount: self.mount, nodev: self.nodev },
+            Mounts::Refuse => {
+                let Self { found, mount, nodev, stamps, .. } = *self;
+                Self { fd, policy, found, mount, nodev, stamps, exact: self.exact.clone() }
+            }
             Mounts::Cross => Self { policy, found: self.found, ..Self::from(fd) },
         }
     }
@@ -155,7 +165,8 @@ impl From<OwnedFd> for Root {
         let _ = fcntl_setfd(&fd, FdFlags::CLOEXEC);
         let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));
         let mount = resolve::describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
-        Self { found: resolve::probe(fd.as_fd()), mount, nodev, policy: Policy::default(), fd }
+        let (found, stamps) = (resolve::probe(fd.as_fd()), single::stamps_changes(fd.as_fd()));
+        Self { found, mount, nodev, stamps, exact: OnceLock::new(), policy: Policy::default(), fd }
     }
 }
 

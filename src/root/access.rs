@@ -3,19 +3,24 @@
 //! Problem: `chmod` and `chown` go by path and follow links, so a guest that exchanges an entry for a link has the
 //! link's target changed; a second name of a host file needs not even a race.
 //!
-//! Defence: the entry is pinned with `O_PATH`, judged by its handle, and changed through that handle.
+//! Defence: the entry is pinned with `O_PATH`, judged by its handle, and changed through that handle. A file is changed only
+//! after the proof that it has no other name.
 //!
-//! Left: the guest may change its own entries back at once.
+//! What remains: the guest may change its own entries back at once.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+#[cfg(feature = "session")]
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmodat, chownat};
+use rustix::io::Errno;
 
 use super::metadata::{FileType, Metadata};
 use super::path::{Checked, Meant};
 use super::resolve::{describe, own_descriptors, subject};
-use super::{Access, Root};
+use super::single::{REOPENED, Rigour};
+use super::{Access, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "set access";
@@ -50,17 +55,21 @@ pub enum Applied {
 }
 
 impl Root {
-    /// Gives the regular file or directory at `path` the mode and owner of `access`.
+    /// Gives the regular file or directory at `path` the mode and owner of `access`, and removes its access control lists.
     ///
     /// Set-id and sticky bits that `access` does not ask for are cleared.
     ///
     /// # Errors
-    /// [`Symlink`](ErrorKind::Symlink), [`HardLinked`](ErrorKind::HardLinked) whatever the policy says of reading,
-    /// [`NotRegular`](ErrorKind::NotRegular) for FIFOs, sockets and devices, [`Denied`](ErrorKind::Denied),
-    /// [`Unsupported`](ErrorKind::Unsupported) without a usable `/proc`, and the kinds of every resolution.
+    /// [`Symlink`](ErrorKind::Symlink); [`HardLinked`](ErrorKind::HardLinked) whatever the policy says of reading;
+    /// [`NotRegular`](ErrorKind::NotRegular) for FIFOs, sockets and devices; [`Denied`](ErrorKind::Denied), with the mode as it
+    /// was; [`Busy`](ErrorKind::Busy) if the guest keeps exchanging, linking or changing the file;
+    /// [`Unsupported`](ErrorKind::Unsupported) without a usable `/proc`, or if mode and owner did not stay, as on a file system
+    /// that has none; and the kinds of every resolution.
     ///
     /// # Races
-    /// What is changed is an inode that was an entry beneath the root during the call, and the only name of its file.
+    /// What is changed is an inode that was an entry beneath the root during the call, and the only name of its file: not
+    /// even a guest that links and unlinks a host's file meanwhile has that changed. A file that has just changed is waited
+    /// for until the change is 10 ms old, and no longer than 100 ms.
     ///
     /// ```
     /// use beneath::{Access, Applied, Execute};
@@ -72,37 +81,106 @@ impl Root {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_access(&self, path: impl AsRef<Path>, access: Access, execute: Execute) -> Result<Applied> {
-        let path = Checked::new(OPERATION, path.as_ref(), Meant::DirectoryOrRoot)?;
+        self.set_access_patiently(path.as_ref(), access, execute, Rigour::settled())
+    }
+
+    /// As [`set_access`](Self::set_access), waiting for files that have just changed no longer than `until`.
+    #[cfg(feature = "session")]
+    pub(crate) fn set_access_until(
+        &self,
+        path: &Path,
+        access: Access,
+        execute: Execute,
+        until: Instant,
+    ) -> Result<Applied> {
+        self.set_access_patiently(path, access, execute, Rigour::Settled { until })
+    }
+
+    fn set_access_patiently(
+        &self,
+        path: &Path,
+        access: Access,
+        execute: Execute,
+        rigour: Rigour,
+    ) -> Result<Applied> {
+        let path = Checked::new(OPERATION, path, Meant::DirectoryOrRoot)?;
         let failed = |errno| Error::from_errno(OPERATION, subject(path), errno);
-        let pin = self.open(OPERATION, path, OFlags::PATH)?;
-        let entry = describe(pin.as_fd()).map_err(failed)?;
-        let refuse = |kind| Err(Error::new(OPERATION, subject(path), kind));
-        match entry.file_type() {
-            FileType::Directory => {}
-            FileType::File if entry.nlink() == 1 => {}
-            FileType::File => return refuse(ErrorKind::HardLinked),
-            // Never a link: the resolver has refused it.
-            _ => return refuse(ErrorKind::NotRegular),
+        let mut applied = Applied::Unchanged;
+        for _ in 0..REOPENED {
+            let pin = self.open(OPERATION, path, OFlags::PATH)?;
+            let entry = describe(pin.as_fd()).map_err(failed)?;
+            if !matches!(entry.file_type(), FileType::Directory | FileType::File) {
+                // Never a link: the resolver has refused it.
+                return Err(Error::new(OPERATION, subject(path), ErrorKind::NotRegular));
+            }
+            let wanted = Wanted::new(access, execute, &entry);
+            // Files with several names are refused even if they need nothing.
+            if entry.is_dir() || entry.nlink() == 1 {
+                let bare = acl::is_set(pin.as_fd()).map(|set| !set).map_err(|_| failed(Errno::OPNOTSUPP))?;
+                if bare && wanted.is(&entry) {
+                    return Ok(applied);
+                }
+            }
+            if entry.is_file() && !self.prove_single(OPERATION, path, pin.as_fd(), rigour)? {
+                continue;
+            }
+            wanted.apply(pin.as_fd(), &entry).map_err(failed)?;
+            applied = Applied::Changed;
+            // Looked at once more: what did not stay was changed back, or is not kept by the file system.
+            if describe(pin.as_fd()).is_ok_and(|entry| wanted.is(&entry)) {
+                return Ok(applied);
+            }
         }
-        let mode = execute.mode(access, &entry);
-        let owned = access.owner().is_none_or(|uid| uid == entry.uid())
-            && access.group().is_none_or(|gid| gid == entry.gid());
-        if owned && mode == entry.mode() {
-            return Ok(Applied::Unchanged);
-        }
-        if !owned {
-            let (owner, group) = (access.owner().map(Uid::from_raw), access.group().map(Gid::from_raw));
-            chownat(pin.as_fd(), c"", owner, group, AtFlags::EMPTY_PATH).map_err(failed)?;
-        }
-        // Changing the owner clears the set-id bits, so the mode comes last.
-        change_mode(pin.as_fd(), mode).map_err(failed)?;
-        Ok(Applied::Changed)
+        Err(match applied {
+            Applied::Changed => {
+                failed(Errno::OPNOTSUPP).with_detail("mode or owner did not stay as they were set")
+            }
+            Applied::Unchanged => failed(Errno::BUSY).with_detail("is exchanged without pause"),
+        })
     }
 }
 
-/// `fchmod` refuses an `O_PATH` descriptor, so its name in the process's own descriptors is used. That leads to the
-/// inode, which is no link.
-fn change_mode(pin: BorrowedFd<'_>, mode: u32) -> rustix::io::Result<()> {
-    let (descriptors, number) = own_descriptors(pin).map_err(|_| rustix::io::Errno::OPNOTSUPP)?;
-    chmodat(&descriptors, number.as_c_str(), Mode::from_raw_mode(mode), AtFlags::empty())
+/// What an entry is to have.
+struct Wanted {
+    mode: u32,
+    owner: Option<u32>,
+    group: Option<u32>,
+}
+
+impl Wanted {
+    fn new(access: Access, execute: Execute, entry: &Metadata) -> Self {
+        Self { mode: execute.mode(access, entry), owner: access.owner(), group: access.group() }
+    }
+
+    fn is_owned(&self, entry: &Metadata) -> bool {
+        self.owner.is_none_or(|uid| uid == entry.uid()) && self.group.is_none_or(|gid| gid == entry.gid())
+    }
+
+    fn is(&self, entry: &Metadata) -> bool {
+        self.is_owned(entry) && self.mode == entry.mode()
+    }
+
+    /// Changes the entry behind a pin. Whoever gives an entry away may do nothing more to it, so the owner comes last; only
+    /// set-id bits come after it, since changing the owner clears them.
+    fn apply(&self, pin: BorrowedFd<'_>, entry: &Metadata) -> rustix::io::Result<()> {
+        // `fchmod` refuses an `O_PATH` descriptor. Its name in the thread's own descriptors leads to the inode, which is no link.
+        let (descriptors, number) = own_descriptors(pin).map_err(|_| Errno::OPNOTSUPP)?;
+        let change_mode =
+            |mode| chmodat(&descriptors, number.as_c_str(), Mode::from_raw_mode(mode), AtFlags::empty());
+        acl::remove(pin)?;
+        change_mode(self.mode)?;
+        if self.is_owned(entry) {
+            return Ok(());
+        }
+        let (owner, group) = (self.owner.map(Uid::from_raw), self.group.map(Gid::from_raw));
+        if let Err(errno) = chownat(pin, c"", owner, group, AtFlags::EMPTY_PATH) {
+            // The first failure is the one to report.
+            let _ = change_mode(entry.mode());
+            return Err(errno);
+        }
+        match self.mode & 0o6000 {
+            0 => Ok(()),
+            _ => change_mode(self.mode),
+        }
+    }
 }

@@ -12,7 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::resolve::{Handle, describe, describe_at, own_descriptors};
-use super::{Access, Durability};
+use super::{Access, Durability, acl};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A new file under its own name, and nothing else.
@@ -117,6 +117,10 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn finish(&mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+        // The bits of the group limit what a list grants, so a private file need not be asked for one.
+        if access.file_mode() & 0o070 != 0 {
+            acl::strip_file(self.file.as_fd())?;
+        }
         give_access(self.file.as_fd(), access, access.file_mode())?;
         self.make_durable(durability)
     }

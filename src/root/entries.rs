@@ -17,7 +17,7 @@ use super::draft::{give_access, open_to_sync, rename_new};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
 use super::resolve::{DIRECTORY, Handle, describe, subject};
-use super::{Durability, Mounts, Root};
+use super::{Durability, Mounts, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How often a directory that the guest removes again is made anew.
@@ -118,6 +118,7 @@ impl Root {
                 Ok(made) => {
                     if ensured == Ensured::Created {
                         let access = self.policy.access();
+                        acl::strip_directory(made.as_fd())?;
                         give_access(made.as_fd(), access, access.dir_mode())?;
                         if self.policy.durability() == Durability::Full {
                             let parent = open_to_sync(dir)?;

@@ -44,7 +44,7 @@ pub struct Metadata {
 }
 
 /// Seconds and nanoseconds since the epoch.
-type Stamp = (i64, u32);
+pub(super) type Stamp = (i64, u32);
 
 impl Metadata {
     pub(super) const WANTED: StatxFlags =
@@ -70,6 +70,11 @@ impl Metadata {
             changed: stamp(statx.stx_ctime),
             created: told(StatxFlags::BTIME).then(|| stamp(statx.stx_btime)),
         }
+    }
+
+    /// The last change of the inode, exactly as the kernel says it.
+    pub(super) fn change_stamp(&self) -> Stamp {
+        self.changed
     }
 
     /// The mount the entry is on, so far as the kernel tells.

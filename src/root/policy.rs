@@ -121,8 +121,18 @@ pub enum Links {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HardLinks {
     /// It is [`ErrorKind::HardLinked`](crate::ErrorKind::HardLinked): the other name may be a host file.
+    ///
+    /// A file that has one name and last changed 100 ms ago or earlier is known by its link count and its change time. For
+    /// any other the directory's lock is waited for, so that no link that comes and goes during the call is missed. A guest
+    /// whose `unlink` the scheduler stops half-way, for that long and while the host reads that very name, is missed.
     #[default]
     Refuse,
+    /// As [`Refuse`](Self::Refuse), and the directory's lock is waited for in every case, so that nothing remains.
+    ///
+    /// A read then costs about twice as much, and one of a file that has just changed waits until the change is 10 ms old;
+    /// of a file that never rests it is [`ErrorKind::Busy`](crate::ErrorKind::Busy).
+    /// [`Root::set_access`](crate::Root::set_access) does this under every policy.
+    RefuseStrict,
     /// It is read. Right where the session has a mount of its own, since hard links cannot cross mounts.
     Allow,
 }
@@ -207,9 +217,22 @@ impl Access {
     }
 
     /// Gives new entries to `gid`; needs membership or privilege. [`u32::MAX`] stands for no change.
+    ///
+    /// Directories that the group may use get the set-group-id bit, so that what a guest makes in them is the group's too,
+    /// whatever group the guest itself runs with.
+    ///
+    /// ```
+    /// use beneath::Access;
+    ///
+    /// assert_eq!(Access::shared().with_group(100).dir_mode(), 0o2770);
+    /// assert_eq!(Access::private().with_group(100).dir_mode(), 0o700);
+    /// ```
     #[must_use]
     pub const fn with_group(mut self, gid: u32) -> Self {
         self.group = some_id(gid);
+        if self.group.is_some() && self.dir_mode & 0o070 != 0 {
+            self.dir_mode |= 0o2000;
+        }
         self
     }
 

@@ -16,13 +16,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags, fstat, statx};
+use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
-use super::resolve::{describe, reopen, subject};
-use super::{HardLinks, Mounts, Resolver, Root};
+use super::resolve::{describe, forget_descriptors, reopen, subject};
+use super::single::{Before, Names, REOPENED, Seen};
+use super::{HardLinks, Mounts, Resolver, Root, single};
 use crate::error::{Error, ErrorKind, Result};
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -52,9 +53,19 @@ impl Root {
     /// ```
     pub fn read_contained(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
         let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
-        let (fd, file) = self.open_regular(path)?;
-        let length = u64::try_from(file.st_size).unwrap_or(0);
-        read_limited(fd.as_fd(), length, max_bytes).map_err(|failure| failure.about(subject(path)))
+        for _ in 0..REOPENED {
+            let opened = self.open_regular(path)?;
+            let mut bytes = Vec::new();
+            let mut now = opened.read(&mut bytes, max_bytes, Until::Short).map_err(about(path))?;
+            // A short read ends a regular file, unless it grows or the size is not the truth.
+            if now.st_size as u64 != bytes.len() as u64 {
+                now = opened.read(&mut bytes, max_bytes, Until::End).map_err(about(path))?;
+            }
+            if self.still_single(path, &opened, Seen::from(&now))? {
+                return Ok(bytes);
+            }
+        }
+        Err(restless(path))
     }
 
     /// Opens the regular file at `path` for reading.
@@ -66,20 +77,40 @@ impl Root {
     /// The handle stays on its file whatever the guest does to the name; the content may still change.
     pub fn open_contained(&self, path: impl AsRef<Path>) -> Result<ContainedFile> {
         let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
-        let (fd, _) = self.open_regular(path)?;
-        let metadata =
-            describe(fd.as_fd()).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
-        Ok(ContainedFile { file: File::from(fd), metadata, subject: subject(path).to_path_buf() })
+        let failed = |errno| Error::from_errno("read", subject(path), errno);
+        for _ in 0..REOPENED {
+            let opened = self.open_regular(path)?;
+            let metadata = describe(opened.fd.as_fd()).map_err(failed)?;
+            if self.still_single(path, &opened, Seen::from(&metadata))? {
+                let subject = subject(path).to_path_buf();
+                return Ok(ContainedFile { file: File::from(opened.fd), metadata, subject });
+            }
+        }
+        Err(restless(path))
     }
 
-    fn open_regular(&self, path: Checked<'_>) -> Result<(OwnedFd, Stat)> {
+    fn open_regular(&self, path: Checked<'_>) -> Result<Opened> {
+        for _ in 0..REOPENED {
+            let before = Before::now();
+            let (fd, file) = self.open_judged(path)?;
+            let names = self.look(before, Seen::from(&file));
+            if names == Names::Single || self.prove_single("read", path, fd.as_fd(), self.rigour())? {
+                let proven = names != Names::Single || self.policy.hard_links() == HardLinks::Allow;
+                return Ok(Opened { fd, file, before, proven });
+            }
+        }
+        Err(restless(path))
+    }
+
+    /// Opens what is at `path` if it is a regular file, and says what it was judged by.
+    fn open_judged(&self, path: Checked<'_>) -> Result<(OwnedFd, Stat)> {
         // The walk learns of a mount only after the open, so it cannot rely on this mount's nodev.
         if self.nodev && self.resolver() == Resolver::Openat2 && self.policy.mounts() == Mounts::Refuse {
             return self.open_directly(path);
         }
         let pin = self.open("read", path, OFlags::PATH)?;
         let pinned = self.admit(path, pin.as_fd())?;
-        match reopen(pin.as_fd(), &pinned, READ) {
+        match reopen(pin.as_fd(), READ) {
             Ok(Some(fd)) => Ok((fd, pinned)),
             Ok(None) => self.open_directly(path),
             Err(errno) => Err(Error::from_errno("read", subject(path), errno)),
@@ -102,26 +133,65 @@ impl Root {
     /// Judges the entry behind a handle, which no guest can exchange any more.
     fn admit(&self, path: Checked<'_>, fd: BorrowedFd<'_>) -> Result<Stat> {
         let entry = fstat(fd).map_err(|errno| Error::from_errno("read", subject(path), errno))?;
-        let refuse = |kind| Err(Error::new("read", subject(path), kind));
         match FileType::from_raw_mode(entry.st_mode) {
+            // Before it is opened, which may be denied. One that loses a name just now is looked at again.
             FileType::RegularFile
                 if entry.st_nlink > 1
-                    && self.policy.hard_links() == HardLinks::Refuse
-                    && is_hard_linked(fd) =>
+                    && self.policy.hard_links() != HardLinks::Allow
+                    && single::has_several_names(fd) =>
             {
-                refuse(ErrorKind::HardLinked)
+                Err(Error::new("read", subject(path), ErrorKind::HardLinked))
             }
             FileType::RegularFile => Ok(entry),
             // Never a link: the resolver has refused it.
-            _ => refuse(ErrorKind::NotRegular),
+            _ => Err(Error::new("read", subject(path), ErrorKind::NotRegular)),
         }
+    }
+
+    /// Whether what was opened is the file that was judged, and still has no name elsewhere. Asked after the content was
+    /// read, so that a name that came or went meanwhile has left its trace.
+    fn still_single(&self, path: Checked<'_>, opened: &Opened, now: Seen) -> Result<bool> {
+        if !now.is(Seen::from(&opened.file)) {
+            // `/proc` has shown another table, as to a child that has the process id of its parent in another namespace.
+            forget_descriptors();
+            return Ok(false);
+        }
+        if opened.proven || self.look(opened.before, now) == Names::Single {
+            return Ok(true);
+        }
+        self.prove_single("read", path, opened.fd.as_fd(), self.rigour())
     }
 }
 
-/// Asks the file system itself: FUSE and network file systems let the kernel cache the link count.
-fn is_hard_linked(fd: BorrowedFd<'_>) -> bool {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    statx(fd, c"", flags, StatxFlags::NLINK).map_or(true, |entry| entry.stx_nlink > 1)
+/// A regular file on its way to be read.
+struct Opened {
+    fd: OwnedFd,
+    /// What it was judged by.
+    file: Stat,
+    /// The clock before it was looked up.
+    before: Before,
+    /// Nothing more need be asked.
+    proven: bool,
+}
+
+impl Opened {
+    /// Reads on, and describes the file after that.
+    fn read(&self, bytes: &mut Vec<u8>, limit: u64, until: Until) -> Result<Stat, ReadFailure> {
+        let length = match until {
+            Until::Short => u64::try_from(self.file.st_size).unwrap_or(0),
+            Until::End => 0,
+        };
+        read_limited(self.fd.as_fd(), bytes, length, limit, until)?;
+        fstat(&self.fd).map_err(ReadFailure::System)
+    }
+}
+
+fn about(path: Checked<'_>) -> impl Fn(ReadFailure) -> Error {
+    move |failure| failure.about(subject(path))
+}
+
+fn restless(path: Checked<'_>) -> Error {
+    Error::new("read", subject(path), ErrorKind::Busy).with_detail("is exchanged without pause")
 }
 
 enum ReadFailure {
@@ -138,23 +208,39 @@ impl ReadFailure {
     }
 }
 
-/// Reads to the end, or to one byte past the limit. The length is only where to begin: memory follows what is read.
-fn read_limited(fd: BorrowedFd<'_>, length: u64, limit: u64) -> Result<Vec<u8>, ReadFailure> {
+/// When to stop reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// At the first read that brings less than was asked for.
+    Short,
+    /// At the first read that brings nothing.
+    End,
+}
+
+/// Reads on into `bytes`, to the end or to one byte past the limit. The length is only where to begin: memory follows what
+/// is read.
+fn read_limited(
+    fd: BorrowedFd<'_>,
+    bytes: &mut Vec<u8>,
+    length: u64,
+    limit: u64,
+    until: Until,
+) -> Result<(), ReadFailure> {
     if length > limit {
         return Err(ReadFailure::TooLarge);
     }
-    let mut bytes = Vec::new();
     let mut wanted = usize::try_from(length).unwrap_or(CHUNK).min(CHUNK) + 1;
     loop {
         bytes.try_reserve_exact(wanted).map_err(|_| ReadFailure::System(Errno::NOMEM))?;
-        let read = retry_on_intr(|| rustix::io::read(fd, spare_capacity(&mut bytes)));
+        let read = retry_on_intr(|| rustix::io::read(fd, spare_capacity(bytes)));
         if read.map_err(ReadFailure::System)? == 0 {
-            return Ok(bytes);
+            return Ok(());
         }
         let room = limit.checked_sub(bytes.len() as u64).ok_or(ReadFailure::TooLarge)?;
         wanted = match bytes.len() == bytes.capacity() {
             // One byte past the limit is enough to know.
             true => CHUNK.max(bytes.len()).min(usize::try_from(room).unwrap_or(usize::MAX).saturating_add(1)),
+            false if until == Until::Short => return Ok(()),
             false => 1,
         };
     }
@@ -190,7 +276,10 @@ impl ContainedFile {
     /// # Errors
     /// [`TooLarge`](ErrorKind::TooLarge) if there is more, or the kind of the system's error.
     pub fn read_to_limit(&mut self, max_bytes: u64) -> Result<Vec<u8>> {
-        read_limited(self.file.as_fd(), 0, max_bytes).map_err(|failure| failure.about(&self.subject))
+        let mut bytes = Vec::new();
+        read_limited(self.file.as_fd(), &mut bytes, 0, max_bytes, Until::End)
+            .map_err(|failure| failure.about(&self.subject))?;
+        Ok(bytes)
     }
 
     /// Gives up the handle as a plain file, opened for reading and non-blocking.

@@ -11,16 +11,16 @@
 //! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, chmodat, fstat, fstatfs, openat,
-    openat2, statat, statx,
+    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, chmodat, fstat, fstatfs, openat, openat2,
+    statat, statx,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::{Arg, DecInt};
@@ -74,10 +74,10 @@ impl Handle<'_> {
 
 /// Whether this process may call openat2. An empty path costs no descriptor: with openat2 it is ENOENT.
 pub(super) fn probe(root: BorrowedFd<'_>) -> Resolver {
-    match openat2(root, c"", DIRECTORY, Mode::empty(), ResolveFlags::BENEATH) {
-        // EPERM is how a seccomp profile that does not know the call answers.
-        Err(Errno::NOSYS | Errno::PERM) => Resolver::Walk,
-        _ => Resolver::Openat2,
+    match retry_on_intr(|| openat2(root, c"", DIRECTORY, Mode::empty(), ResolveFlags::BENEATH)) {
+        Err(Errno::NOENT) => Resolver::Openat2,
+        // ENOSYS from an old kernel; a seccomp profile may answer EPERM, EACCES, EINVAL or anything else.
+        _ => Resolver::Walk,
     }
 }
 
@@ -273,46 +273,58 @@ pub(super) fn subject(path: Checked<'_>) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
 }
 
-/// The directory of the process's own descriptors, opened once since every pinned read goes through it.
-///
-/// It shows the table of the process that opened it, so a reopened descriptor must be compared with its pin: after a
-/// fork, or in a thread with a table of its own, the same number is another file.
-static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();
+thread_local! {
+    /// The directory of this thread's own descriptors, kept since every pinned read goes through it, and the process that
+    /// opened it.
+    ///
+    /// It shows the table of the thread that opened it, also after that thread got a table of its own. A thread has to have
+    /// one for itself, since the same number may be another file in another thread's table, and so has a child after a fork:
+    /// opening the parent's file of that number would already break a lease, or wake a device.
+    static DESCRIPTORS: RefCell<Option<(u32, OwnedFd)>> = const { RefCell::new(None) };
+}
 
 /// Opens the directory of descriptors before anything counts how many are open.
 pub(super) fn prepare() {
-    if DESCRIPTORS.get().is_none()
-        && let Ok(descriptors) = open_descriptors(c"/proc/self/fd")
-    {
-        // Another thread was first; one is enough.
-        let _ = DESCRIPTORS.set(descriptors);
-    }
+    // Without it every read says what is missing.
+    let _ = with_descriptors(|_| ());
+}
+
+/// Runs `call` with the directory of this thread's own descriptors. `None` without a usable `/proc`.
+fn with_descriptors<T>(call: impl FnOnce(BorrowedFd<'_>) -> T) -> rustix::io::Result<Option<T>> {
+    let kept = DESCRIPTORS.try_with(|kept| {
+        let Ok(mut kept) = kept.try_borrow_mut() else { return Ok(None) };
+        let process = std::process::id();
+        if kept.as_ref().is_none_or(|(opener, _)| *opener != process) {
+            *kept = match open_descriptors(c"/proc/thread-self/fd") {
+                Ok(descriptors) => Some((process, descriptors)),
+                // Not a reason to do without it.
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
+                Err(_) => None,
+            };
+        }
+        Ok(kept.as_ref().map(|(_, descriptors)| call(descriptors.as_fd())))
+    });
+    // The thread is ending.
+    kept.unwrap_or(Ok(None))
+}
+
+/// Has the directory of descriptors opened anew.
+pub(super) fn forget_descriptors() {
+    let _ = DESCRIPTORS.try_with(|kept| kept.take());
 }
 
 /// Opens the regular file behind a pin for reading. `None` if no usable `/proc` leads to it.
-pub(super) fn reopen(
-    pin: BorrowedFd<'_>,
-    pinned: &Stat,
-    flags: OFlags,
-) -> rustix::io::Result<Option<OwnedFd>> {
-    let number = DecInt::from_fd(pin);
-    let through = |descriptors: BorrowedFd<'_>| {
-        match retry_on_intr(|| openat(descriptors, number.as_c_str(), flags | OFlags::CLOEXEC, Mode::empty()))
-        {
-            Ok(fd) => {
-                let opened = fstat(&fd)?;
-                let same = (opened.st_dev, opened.st_ino) == (pinned.st_dev, pinned.st_ino);
-                Ok(same.then_some(fd))
-            }
-            // A guest cannot cause these: the link leads to the inode even after its last name is gone.
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(errno),
-        }
+pub(super) fn reopen(pin: BorrowedFd<'_>, flags: OFlags) -> rustix::io::Result<Option<OwnedFd>> {
+    let (number, flags) = (DecInt::from_fd(pin), flags | OFlags::CLOEXEC);
+    let open = |descriptors: BorrowedFd<'_>| {
+        retry_on_intr(|| openat(descriptors, number.as_c_str(), flags, Mode::empty()))
     };
-    if let Some(fd) = DESCRIPTORS.get().map_or(Ok(None), |descriptors| through(descriptors.as_fd()))? {
-        return Ok(Some(fd));
+    match with_descriptors(open)? {
+        Some(Ok(fd)) => Ok(Some(fd)),
+        // A guest cannot cause these: the link leads to the inode even after its last name is gone.
+        None | Some(Err(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
+        Some(Err(errno)) => Err(errno),
     }
-    open_descriptors(c"/proc/thread-self/fd").map_or(Ok(None), |descriptors| through(descriptors.as_fd()))
 }
 
 /// The directory of the thread's own descriptors, and the name of `fd` in it, which is checked to be that file.

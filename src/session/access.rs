@@ -4,11 +4,13 @@
 //! strips the execute bits of scripts, and says "secured" when half of it failed.
 //!
 //! Defence: a bounded walk by handles; each entry is pinned, judged and changed through its own handle. Everything that
-//! is not changed is counted and told.
+//! is not changed is counted and reported. A guest that moves a file back and forth can keep it out of every listing, but
+//! then the directories have changed meanwhile: they are looked at once more, and the report is not complete.
 //!
-//! Left: a guest that owns its files may change them back.
+//! What remains: a guest that owns its files may change them back.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{Session, event};
 use crate::error::{ErrorKind, Result};
@@ -16,6 +18,8 @@ use crate::root::{Access, Applied, Execute, FileType, Left, Limits, Root};
 
 /// How many failures a report tells by name.
 const TOLD: usize = 32;
+/// How long one call waits, in all, for files that have just changed.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What [`harden_tree`] applies.
 ///
@@ -74,15 +78,18 @@ pub struct Hardened {
     pub failed: Vec<Left>,
     /// How many could not be.
     pub failed_total: u64,
+    /// Directories that changed meanwhile and entries that vanished: what the guest moved may have been missed.
+    pub unsettled: u64,
     /// Whether the limits cut something off.
     pub truncated: bool,
 }
 
 impl Hardened {
-    /// Whether every file and directory has the access now. Skipped links, hard links and special files do not count.
+    /// Whether every file and directory had the access when the call ended, and none can have been missed. Skipped links,
+    /// hard links and special files do not count.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.failed_total == 0 && !self.truncated
+        self.failed_total == 0 && self.unsettled == 0 && !self.truncated
     }
 
     fn applied(&mut self, file_type: FileType, applied: Applied) {
@@ -98,8 +105,8 @@ impl Hardened {
             ErrorKind::Symlink => self.links += 1,
             ErrorKind::HardLinked => self.hard_links += 1,
             ErrorKind::NotRegular => self.special += 1,
-            // The guest has removed it.
-            ErrorKind::NotFound => {}
+            // The guest has removed it, or moved it to where the walk has been.
+            ErrorKind::NotFound => self.unsettled += 1,
             kind => {
                 self.failed_total += 1;
                 if self.failed.len() < TOLD {
@@ -119,7 +126,9 @@ impl Hardened {
 /// kinds of every resolution of the top. What happens further down is told in [`Hardened`].
 ///
 /// # Races
-/// Only inodes that were entries beneath the root, and whose only name that was, are changed.
+/// Only inodes that were entries beneath the root, and whose only name that was, are changed. A guest that still works in
+/// the tree makes the report incomplete; so does a file that changes all the time, which is waited for no longer than a
+/// second in all.
 ///
 /// ```
 /// use beneath::session::{Hardening, harden_tree};
@@ -139,8 +148,13 @@ impl Hardened {
 /// ```
 pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) -> Result<Hardened> {
     let path = path.as_ref();
+    let now = Instant::now();
+    let until = now.checked_add(PATIENCE).unwrap_or(now);
+    let set = |path: &Path| root.set_access_until(path, hardening.access, hardening.execute, until);
     let mut report = Hardened::default();
-    let top = root.set_access(path, hardening.access, hardening.execute)?;
+    let mut entered = Vec::new();
+    let top = set(path)?;
+    entered.extend(identity(root, path.to_path_buf()));
     let mut walk = root.walk(path, hardening.limits)?;
     report.applied(FileType::Directory, top);
     // A directory is told before it is entered, so one that forbids entering allows it by then.
@@ -156,8 +170,14 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
         let file_type = entry.metadata().file_type();
         let inside = entry.into_path();
         let whole = if path == Path::new(".") { inside.clone() } else { path.join(&inside) };
-        match root.set_access(whole, hardening.access, hardening.execute) {
-            Ok(applied) => report.applied(file_type, applied),
+        match set(&whole) {
+            Ok(applied) => {
+                report.applied(file_type, applied);
+                if file_type == FileType::Directory {
+                    // Before the walk enters it. One that is gone already is reported by the walk or by its parent.
+                    entered.extend(identity(root, whole));
+                }
+            }
             Err(error) => {
                 event::refused("harden", &error);
                 report.refused(inside, error.kind());
@@ -165,7 +185,19 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
         }
     }
     report.truncated = walk.truncated();
+    let changed = |(path, found): &(PathBuf, Identity)| {
+        identity(root, path.clone()).is_none_or(|(_, now)| now != *found)
+    };
+    report.unsettled += entered.iter().filter(|directory| changed(directory)).count() as u64;
     Ok(report)
+}
+
+/// A directory, and when its entries last changed.
+type Identity = (u64, u64, SystemTime);
+
+fn identity(root: &Root, path: PathBuf) -> Option<(PathBuf, Identity)> {
+    let found = root.metadata(&path).ok()?;
+    Some((path, (found.dev(), found.ino(), found.changed())))
 }
 
 impl Session {

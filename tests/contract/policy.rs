@@ -173,7 +173,7 @@ fn owner_and_group_are_set_by_handle() {
             let meta = fs::metadata(arena.at(path)).unwrap();
             assert_eq!((meta.uid(), meta.gid()), (1234, 4321), "{path}");
         }
-        assert_eq!((arena.mode_of("a"), arena.mode_of("a/f")), (0o770, 0o660));
+        assert_eq!((arena.mode_of("a"), arena.mode_of("a/f")), (0o2770, 0o660));
     });
 }
 

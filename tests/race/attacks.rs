@@ -95,6 +95,7 @@ fn plan(scenario: Scenario, ground: &Ground) -> rustix::io::Result<Flip> {
             linkat(CWD, ground.outside("a/b/c/f"), &at, "x", AtFlags::empty())?;
             Ok(Box::new(move |_| exchange(&at, "f", &at, "x")))
         }
+        (Kind::HardLinkRace(_), _) => link_and_unlink(ground, C),
         (Kind::RenameStorm, operation) => rename_storm(ground, operation),
         (Kind::DoomedLink, _) => {
             let at = ground.inside(C)?;
@@ -160,6 +161,21 @@ pub(crate) fn exchange_for_fifo(ground: &Ground, dir: &str) -> rustix::io::Resul
     Ok(Box::new(move |_| {
         let _ = rustix::io::write(&fifo, MARKER);
         exchange(&at, "f", &at, "x");
+    }))
+}
+
+/// In place of `f`, a second name of a host's file comes and goes at once. Whoever opens it then and counts the names later
+/// finds one.
+pub(crate) fn link_and_unlink(ground: &Ground, dir: &str) -> rustix::io::Result<Flip> {
+    let (at, secret) = (ground.inside(dir)?, ground.outside("a/b/c/f"));
+    Ok(Box::new(move |dice| {
+        let _ = move_new(&at, "f", &at, "away");
+        for _ in 0..=dice.below(48) {
+            let _ = linkat(CWD, &secret, &at, "f", AtFlags::empty());
+            (0..dice.below(64)).for_each(|_| std::hint::spin_loop());
+            let _ = unlinkat(&at, "f", AtFlags::empty());
+        }
+        let _ = move_new(&at, "away", &at, "f");
     }))
 }
 

@@ -6,9 +6,12 @@
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
 
 use crate::canary::{Canary, MARKER};
 use crate::plan::{Kind, Operation, Scenario};
@@ -59,6 +62,14 @@ impl Control {
     fn run(&self, pace: Pace, canary: &Canary) -> io::Result<Outcome> {
         let target = &*self.target;
         match self.scenario.operation {
+            Operation::Read if matches!(self.scenario.kind, Kind::HardLinkRace(_)) => {
+                return read_counted(target, canary);
+            }
+            Operation::SetAccess => {
+                let pin = open_counted(target, OFlags::PATH)?;
+                let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
+                fs::set_permissions(path, Permissions::from_mode(0o660))?;
+            }
             Operation::Read => {
                 self.approve_file(target)?;
                 pace.hand_over();
@@ -140,8 +151,27 @@ impl Control {
     }
 }
 
+/// Opens without following a link, then counts the names: one handle, and no path is used twice. Still the name that was
+/// counted may be another one.
+pub(crate) fn open_counted(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty())?);
+    let entry = file.metadata()?;
+    match entry.is_file() && entry.nlink() == 1 {
+        true => Ok(file),
+        false => Err(refused()),
+    }
+}
+
+pub(crate) fn read_counted(path: &Path, canary: &Canary) -> io::Result<Outcome> {
+    judge_content(open_counted(path, OFlags::RDONLY)?, canary)
+}
+
 pub(crate) fn read_by_path(path: &Path, canary: &Canary) -> io::Result<Outcome> {
-    let mut file = File::open(path)?;
+    judge_content(File::open(path)?, canary)
+}
+
+fn judge_content(mut file: File, canary: &Canary) -> io::Result<Outcome> {
     let opened = file.metadata()?;
     let mut content = [0; 64];
     let length = file.read(&mut content)?;

@@ -63,7 +63,7 @@ fn run() -> io::Result<usize> {
     println!("{}", Row::HEADER);
     for &scenario in &scenarios {
         if let Some(why) = rig::obstacle(scenario) {
-            println!("{:<14} {:<11} skipped: {why}", scenario.name, scenario.verb());
+            println!("{:<17} {:<11} skipped: {why}", scenario.name, scenario.verb());
             continue;
         }
         for row in rows(scenario, asked)? {

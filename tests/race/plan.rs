@@ -19,6 +19,7 @@ pub(crate) enum Operation {
     EnsureDir,
     Rename,
     Walk,
+    SetAccess,
     #[cfg(feature = "session")]
     Session(Call),
 }
@@ -39,6 +40,8 @@ pub(crate) enum Kind {
     DanglingLink,
     /// A file is exchanged for a second name of a host file.
     HardLink,
+    /// A second name of a host file comes and goes, so that one name is left by the time somebody counts.
+    HardLinkRace(Ground),
     /// Directories and a link move between two parents while what they hold is exchanged too.
     RenameStorm,
     /// A directory inside a tree under removal is exchanged for a link.
@@ -55,7 +58,16 @@ pub(crate) enum Kind {
     Session(Exchange),
 }
 
-use Operation::{EnsureDir, Read, Remove, Rename, Replace, Walk, Write};
+/// Where the trees are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// In memory, if that is to be had.
+    Usual,
+    /// Where temporary files go, which is another kind of file system mostly.
+    Disk,
+}
+
+use Operation::{EnsureDir, Read, Remove, Rename, Replace, SetAccess, Walk, Write};
 
 /// Each attack, and the operations it can be aimed at.
 pub(crate) const KINDS: &[(&str, Kind, &[Operation])] = &[
@@ -70,6 +82,8 @@ pub(crate) const KINDS: &[(&str, Kind, &[Operation])] = &[
     ("name-nothing", Kind::NameNothing, &[Read, Write, EnsureDir]),
     ("dangling-link", Kind::DanglingLink, &[Write]),
     ("hard-link", Kind::HardLink, &[Read, Replace]),
+    ("hard-link-race", Kind::HardLinkRace(Ground::Usual), &[Read, SetAccess]),
+    ("hard-link-disk", Kind::HardLinkRace(Ground::Disk), &[Read, SetAccess]),
     ("rename-storm", Kind::RenameStorm, &[Read, Write, Remove, EnsureDir, Walk]),
     ("doomed-link", Kind::DoomedLink, &[Remove]),
     ("chmod", Kind::Chmod, &[Read, Remove]),
@@ -112,7 +126,11 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let scenarios = KINDS.iter().flat_map(|&(name, kind, operations)| {
-            let shares = operations.len() as u64;
+            let shares = match kind {
+                // What is left to chance here is so rare that each gets the whole volume.
+                Kind::HardLinkRace(_) => 1,
+                _ => operations.len() as u64,
+            };
             operations.iter().map(move |&operation| Self { name, kind, operation, shares })
         });
         #[cfg(feature = "session")]
@@ -134,6 +152,7 @@ impl Scenario {
             EnsureDir => "ensure_dir",
             Rename => "rename",
             Walk => "walk",
+            SetAccess => "set_access",
             #[cfg(feature = "session")]
             Operation::Session(call) => call.verb(),
         }
@@ -144,7 +163,7 @@ impl Scenario {
         match (self.operation, self.kind) {
             (Read, Kind::LinkText) => "a/b/c/l",
             (Write, Kind::LinkText) => "a/b/c/l/w",
-            (Read | Replace, _) => "a/b/c/f",
+            (Read | Replace | SetAccess, _) => "a/b/c/f",
             (Write, _) => "a/b/c/w",
             (EnsureDir, Kind::DirLink(4)) => "a/b/c/job/e/e",
             (EnsureDir, _) => "a/b/c/e/e",
@@ -179,9 +198,9 @@ impl Scenario {
     /// Whether the guest holds a second name of a file of the canary.
     pub(crate) fn shares_a_file(&self) -> bool {
         match self.kind {
-            Kind::HardLink => true,
+            Kind::HardLink | Kind::HardLinkRace(_) => true,
             #[cfg(feature = "session")]
-            Kind::Session(exchange) => exchange == Exchange::HardLink,
+            Kind::Session(exchange) => matches!(exchange, Exchange::HardLink | Exchange::HardLinkRace),
             _ => false,
         }
     }
@@ -193,6 +212,14 @@ impl Scenario {
                 Some("following links needs openat2; the walk answers Unsupported to every call")
             }
             _ => None,
+        }
+    }
+
+    /// Where its trees are made.
+    pub(crate) fn ground(&self) -> Ground {
+        match self.kind {
+            Kind::HardLinkRace(ground) => ground,
+            _ => Ground::Usual,
         }
     }
 

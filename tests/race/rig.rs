@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +15,10 @@ use crate::canary::Canary;
 use crate::controls::Control;
 #[cfg(feature = "session")]
 use crate::plan::Operation;
-use crate::plan::{Contender, Scenario};
+use crate::plan::{Contender, Ground, Scenario};
 #[cfg(feature = "session")]
 use crate::session::{self, Call};
-use crate::stage::Stage;
-#[cfg(feature = "session")]
-use crate::stage::ground;
+use crate::stage::{Stage, disk, ground};
 use crate::victims::{Outcome, Victim};
 
 /// Of all calls, the share that must succeed and the share that must be refused for a race to count: one in ten.
@@ -145,6 +144,10 @@ pub(crate) fn obstacle(scenario: Scenario) -> Option<String> {
         && !matches!(session::stage::elsewhere(&ground()), Ok(Some(_)))
     {
         return Some("there is no second file system for the host's side".into());
+    }
+    let device = |path: std::path::PathBuf| fs::metadata(path).map(|found| found.dev()).ok();
+    if scenario.ground() == Ground::Disk && device(disk()) == device(ground()) {
+        return Some("temporary files are on the same file system as the others".into());
     }
     if !needs_another_user(scenario) {
         return None;

@@ -14,7 +14,7 @@ use rustix::fs::{
 };
 use tempfile::TempDir;
 
-use crate::plan::{Kind, Operation, Scenario};
+use crate::plan::{Ground, Kind, Operation, Scenario};
 #[cfg(feature = "session")]
 use crate::session;
 
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn build(scenario: Scenario) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("beneath-race-").tempdir_in(ground())?;
+        let dir = tempfile::Builder::new().prefix("beneath-race-").tempdir_in(ground_of(scenario))?;
         let root = dir.path().join("root");
         let c = root.join("a/b/c");
         fs::create_dir_all(&c)?;
@@ -138,7 +138,11 @@ impl Stage {
             Operation::Session(call) => {
                 self.homes.first().and_then(|home| session::stage::settle(call, home))
             }
-            Operation::Read | Operation::Replace | Operation::Remove | Operation::Walk => None,
+            Operation::Read
+            | Operation::Replace
+            | Operation::Remove
+            | Operation::Walk
+            | Operation::SetAccess => None,
         }
     }
 }
@@ -159,6 +163,18 @@ pub(crate) fn ground() -> PathBuf {
         None if Path::new("/dev/shm").is_dir() => "/dev/shm".into(),
         None => std::env::temp_dir(),
     }
+}
+
+fn ground_of(scenario: Scenario) -> PathBuf {
+    match scenario.ground() {
+        Ground::Usual => ground(),
+        Ground::Disk => disk(),
+    }
+}
+
+/// Where temporary files go.
+pub(crate) fn disk() -> PathBuf {
+    std::env::temp_dir()
 }
 
 /// Opens a real directory for everything, never a link to one.

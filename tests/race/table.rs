@@ -35,13 +35,12 @@ impl Row {
         faults
     }
 
-    pub(crate) const HEADER: &str =
-        "kind           operation   resolver     calls        ok   refused escapes   control: calls  escapes";
+    pub(crate) const HEADER: &str = "kind              operation   resolver     calls        ok   refused escapes   control: calls  escapes";
 
     pub(crate) fn line(&self) -> String {
         let Tally { calls, ok, refused, escapes, .. } = &self.tally;
         let mut line = format!(
-            "{:<14} {:<11} {:<8} {calls:>9} {ok:>9} {refused:>9} {escapes:>7} {:>16} {:>8}",
+            "{:<17} {:<11} {:<8} {calls:>9} {ok:>9} {refused:>9} {escapes:>7} {:>16} {:>8}",
             self.scenario.name,
             self.scenario.verb(),
             self.contender.name(),

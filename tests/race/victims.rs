@@ -3,7 +3,8 @@
 use std::io;
 
 use beneath::{
-    Budget, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root, ambient_authority,
+    Access, Budget, ErrorKind, Execute, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root,
+    ambient_authority,
 };
 
 use crate::canary::{Canary, MARKER};
@@ -77,6 +78,11 @@ impl Victim {
             Operation::EnsureDir => root.ensure_dir(target).map(|_| Outcome::Ok),
             Operation::Rename => root.rename(target, self.scenario.destination()).map(|()| Outcome::Ok),
             Operation::Walk => self.walk(turn, canary),
+            Operation::SetAccess => {
+                // In turns, so that there is something to change.
+                let access = if turn.is_multiple_of(2) { Access::shared() } else { Access::private() };
+                root.set_access(target, access, Execute::Clear).map(|_| Outcome::Ok)
+            }
             #[cfg(feature = "session")]
             Operation::Session(call) => match self.scenario.kind {
                 Kind::Session(exchange) => return self.session.call(call, exchange, turn, canary),

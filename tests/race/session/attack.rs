@@ -3,7 +3,7 @@
 use rustix::fs::{AtFlags, CWD, linkat, symlinkat};
 
 use super::{Call, Exchange, GUEST, MESSAGE};
-use crate::attacks::{Flip, Ground, exchange, exchange_for_fifo};
+use crate::attacks::{Flip, Ground, exchange, exchange_for_fifo, link_and_unlink};
 
 pub(crate) fn plan(call: Call, what: Exchange, ground: &Ground) -> rustix::io::Result<Flip> {
     match what {
@@ -33,6 +33,7 @@ pub(crate) fn plan(call: Call, what: Exchange, ground: &Ground) -> rustix::io::R
             linkat(CWD, ground.outside("a/b/c/f"), &at, "x", AtFlags::empty())?;
             Ok(Box::new(move |_| exchange(&at, "f", &at, "x")))
         }
+        Exchange::HardLinkRace => link_and_unlink(ground, call.scene()),
         Exchange::DirLink => {
             let (ground, target) = (ground.clone(), ground.outside("a/b/c/job/d"));
             let mut held = None;

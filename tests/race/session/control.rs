@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{Call, Exchange};
 use crate::canary::Canary;
-use crate::controls::{Pace, parent, read_by_path, refused, remove_by_path};
+use crate::controls::{Pace, parent, read_by_path, read_counted, refused, remove_by_path};
 use crate::victims::Outcome;
 
 pub(crate) fn run(
@@ -25,7 +25,10 @@ pub(crate) fn run(
         // It knows of no other place.
         Call::InPlace if exchange == Exchange::DirLink => clear(target, pace)?,
         Call::Collect | Call::InPlace => {
-            let outcome = collect(target, pace, canary)?;
+            let outcome = match exchange {
+                Exchange::HardLinkRace => read_counted(&target.join("f"), canary)?,
+                _ => collect(target, pace, canary)?,
+            };
             if matches!(outcome, Outcome::Ok) && !exchange.keeps_message() {
                 clear(target, pace)?;
             }

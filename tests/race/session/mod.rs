@@ -49,6 +49,8 @@ pub(crate) enum Exchange {
     FileFifo,
     /// A file for a second name of a host file, likewise.
     HardLink,
+    /// As [`HardLink`](Self::HardLink), but the second name comes and goes at once.
+    HardLinkRace,
     /// A directory for a link, inside a tree that is worked on or removed, likewise.
     DirLink,
 }
@@ -63,6 +65,7 @@ const KINDS: &[(&str, Exchange, &[Call])] = &[
     ("session-file", Exchange::FileLink, &[Collect, InPlace, Harden]),
     ("session-fifo", Exchange::FileFifo, &[Collect, InPlace]),
     ("session-hard", Exchange::HardLink, &[Collect, InPlace, Harden]),
+    ("session-hard-race", Exchange::HardLinkRace, &[Collect, InPlace, Harden]),
     ("session-dir", Exchange::DirLink, &[Clear, InPlace, Remove, Harden]),
 ];
 
@@ -72,7 +75,10 @@ pub(crate) fn scenarios() -> impl Iterator<Item = Scenario> {
             name,
             kind: Kind::Session(exchange),
             operation: Operation::Session(call),
-            shares: calls.len() as u64,
+            shares: match exchange {
+                Exchange::HardLinkRace => 1,
+                _ => calls.len() as u64,
+            },
         })
     })
 }
@@ -111,7 +117,7 @@ impl Call {
 impl Exchange {
     /// Whether the guest goes on holding the message's directory, which must not go then.
     fn keeps_message(self) -> bool {
-        matches!(self, Self::FileLink | Self::FileFifo | Self::HardLink)
+        matches!(self, Self::FileLink | Self::FileFifo | Self::HardLink | Self::HardLinkRace)
     }
 
     /// Why the exchange cannot make the call refuse, where it cannot.
@@ -120,7 +126,7 @@ impl Exchange {
             (Self::DirLink, Clear | InPlace | Remove) => {
                 Some("a link inside a doomed tree is unlinked, which is no refusal")
             }
-            (Self::DirLink | Self::FileLink | Self::HardLink, Harden) => {
+            (Self::DirLink | Self::FileLink | Self::HardLink | Self::HardLinkRace, Harden) => {
                 Some("links and files with several names are skipped and counted, which is no refusal")
             }
             _ => None,

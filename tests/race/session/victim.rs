@@ -200,12 +200,15 @@ fn harden(session: &Session, turn: u64) -> beneath::Result<Outcome> {
     // In turns, so that there is something to change.
     let access = if turn.is_multiple_of(2) { Access::shared() } else { Access::private() };
     let report = harden_tree(session.guest(), "workspace", Hardening::new(access))?;
-    // An entry that was exchanged twice under way is a directory to one look and a file to the next.
-    let explained = report.failed.iter().all(|left| left.kind == ErrorKind::NotDirectory);
-    Ok(match (report.complete(), explained && !report.truncated) {
-        (true, _) => Outcome::Ok,
-        (false, true) => Outcome::Refused,
-        (false, false) => Outcome::Wrong(format!("{report:?}")),
+    // An entry that was exchanged twice under way is a directory to one look and a file to the next; one that comes and goes
+    // without pause is given up.
+    let mut failed = report.failed.iter().map(|left| left.kind);
+    let explained = failed.all(|kind| matches!(kind, ErrorKind::NotDirectory | ErrorKind::Busy));
+    Ok(match (report.failed_total, explained && !report.truncated) {
+        // Never complete, since the guest works in the tree meanwhile.
+        (0, true) => Outcome::Ok,
+        (_, true) => Outcome::Refused,
+        (_, false) => Outcome::Wrong(format!("{report:?}")),
     })
 }
 
@@ -229,6 +232,8 @@ fn refusal(error: &Error) -> Outcome {
     match error.kind() {
         kind if is_exchange(kind) => Outcome::Refused,
         ErrorKind::NotRegular | ErrorKind::HardLinked => Outcome::Refused,
+        // The file is away for an instant, or comes and goes without pause.
+        ErrorKind::NotFound | ErrorKind::Busy => Outcome::Refused,
         kind => Outcome::Wrong(format!("{error} ({kind:?})")),
     }
 }

@@ -1,0 +1,319 @@
+//! Whether a file has no name but the one it was found by.
+//!
+//! Problem: a guest links a host's file into the tree, the host opens it, the guest unlinks it, and the host asks for
+//! the link count. It is one, and that one name is the host's. The count alone says nothing about whose name is left.
+//!
+//! What the kernel orders: `link` sets the inode's change time and raises the count, and only then the name exists.
+//! `unlink`, and a rename over the name, hold the directory's lock and the inode's from before the count is lowered until
+//! the name is gone; inside, ext4 lowers the count first and sets the change time after it, tmpfs, XFS and btrfs the
+//! other way round. The change time is the kernel's clock and nobody can set it.
+//!
+//! Defence, in two strengths:
+//! * *A look.* Let `C` be the coarse clock before the lookup. A file that had one name and last changed well before `C`
+//!   has neither gained nor lost a name since, so its one name is the one that was looked up after `C`. It costs no call,
+//!   and is repeated after the content was read.
+//! * *A proof.* Ask by name: this inode, one name, change time `c`. Rename the name to itself without replacing, which
+//!   changes nothing but waits for the directory's lock. Ask by name again: this inode, change time still `c`. Had the file
+//!   had another name at the first answer, an `unlink` must have been under way that had lowered the count and not yet
+//!   removed this name. It held the directory's lock, so by the second answer the name was gone, and only a `link` or a
+//!   rename of the file can have brought it back, both of which set the change time.
+//!   (Asking the handle first instead of the name is not enough: a `link` that has set the time and not yet raised the count
+//!   looks the same as no link at all.)
+//!   Two changes within one tick of the clock have different times where the kernel gives every change that somebody asked
+//!   about a time of its own (Linux 6.13 on ext4, XFS, btrfs and tmpfs), which is measured. Elsewhere [`Rigour::Settled`]
+//!   waits until `c` is older than a tick before it begins.
+//!
+//! What remains: for the look, an `unlink` that the scheduler stops between lowering the count and removing the name for
+//! longer than [`RECENT`], or on ext4 between lowering the count and setting the time for as long as the read takes;
+//! [`HardLinks::RefuseStrict`] closes both. A clock that is set back during the call. On file systems that are served from
+//! elsewhere (NFS, FUSE) count and time are the server's word; every read there takes the proof.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstatfs, mkdirat, openat, readlinkat, renameat,
+    renameat_with, statx,
+};
+use rustix::io::Errno;
+use rustix::path::Arg;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::metadata::{Metadata, Stamp};
+use super::path::{Checked, Meant};
+use super::resolve::{own_descriptors, subject};
+use super::{HardLinks, Links, Mounts, Root};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The longest tick of the coarse clock that a kernel is built with.
+const TICK: Duration = Duration::from_millis(10);
+/// A change that is younger than this may still be under way.
+const RECENT: Duration = Duration::from_millis(100);
+/// How often a proof is tried while the guest changes the file.
+const TRIES: u32 = 64;
+/// How often a file is opened anew because the name led to another one meanwhile.
+pub(super) const REOPENED: u32 = 16;
+
+/// The clock that the kernel stamps changes with, read before a lookup.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before((i64, u64));
+
+impl Before {
+    pub(super) fn now() -> Self {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Self((now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0)))
+    }
+
+    /// Whether a change at that time was over by more than `margin`, which is less than a second.
+    #[inline]
+    fn is_past(self, (seconds, nanos): Stamp, margin: Duration) -> bool {
+        // No fraction: it may have been cut off, as by file systems that keep whole seconds.
+        let seconds = seconds.saturating_add(i64::from(nanos == 0));
+        let nanos = u64::from(nanos) + u64::from(margin.subsec_nanos());
+        let carried = i64::from(nanos >= 1_000_000_000);
+        (seconds.saturating_add(carried), nanos % 1_000_000_000) < self.0
+    }
+}
+
+/// What tells one file from another, and whether its names have changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    inode: (u64, u64),
+    nlink: u64,
+    changed: Stamp,
+}
+
+impl Seen {
+    pub(super) fn is(self, other: Self) -> bool {
+        self.inode == other.inode
+    }
+}
+
+impl From<&Stat> for Seen {
+    // The types of the fields differ between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    fn from(file: &Stat) -> Self {
+        Self {
+            inode: (file.st_dev as u64, file.st_ino as u64),
+            nlink: file.st_nlink as u64,
+            changed: (file.st_ctime as i64, file.st_ctime_nsec as u32),
+        }
+    }
+}
+
+impl From<&Metadata> for Seen {
+    fn from(file: &Metadata) -> Self {
+        Self { inode: (file.dev(), file.ino()), nlink: file.nlink(), changed: file.change_stamp() }
+    }
+}
+
+/// What a look at the link count says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Names {
+    /// One name, and it is the one that was looked up; or none, so that nobody else has one either.
+    Single,
+    /// Several, or whose name it is is not certain.
+    Unproven,
+}
+
+/// How much a proof must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rigour {
+    /// As exact as the file system's change times.
+    Stamped,
+    /// On every kernel: where times are not exact, waits until the last change is older than a tick, no longer than until
+    /// then.
+    Settled { until: Instant },
+}
+
+impl Rigour {
+    /// Waits as long as a caller who needs certainty for one file may have to.
+    pub(super) fn settled() -> Self {
+        let now = Instant::now();
+        Self::Settled { until: now.checked_add(TICK * 10).unwrap_or(now) }
+    }
+}
+
+impl Root {
+    /// Judges the link count of a file that was looked up after `before`.
+    #[inline]
+    pub(super) fn look(&self, before: Before, file: Seen) -> Names {
+        match (self.policy.hard_links(), file.nlink) {
+            (HardLinks::Allow, _) | (_, 0) => Names::Single,
+            (HardLinks::Refuse, 1)
+                if self.stamps
+                    && self.policy.mounts() == Mounts::Refuse
+                    && before.is_past(file.changed, RECENT) =>
+            {
+                Names::Single
+            }
+            _ => Names::Unproven,
+        }
+    }
+
+    /// The proof that the policy asks for before a file is read.
+    pub(super) fn rigour(&self) -> Rigour {
+        match self.policy.hard_links() {
+            HardLinks::RefuseStrict => Rigour::settled(),
+            HardLinks::Refuse | HardLinks::Allow => Rigour::Stamped,
+        }
+    }
+
+    /// Proves that the file behind `held` has no name but `path`. False if the name leads to something else by now.
+    pub(super) fn prove_single(
+        &self,
+        operation: &'static str,
+        path: Checked<'_>,
+        held: BorrowedFd<'_>,
+        rigour: Rigour,
+    ) -> Result<bool> {
+        let failed = |errno| Error::from_errno(operation, subject(path), errno);
+        let real = match self.policy.links() {
+            Links::FollowBeneath => self.place_of(held),
+            Links::Refuse => None,
+        };
+        let place = real.as_deref().and_then(|real| Checked::new(operation, real, Meant::Entry).ok());
+        let place = place.unwrap_or(path);
+        for _ in 0..TRIES {
+            let before = Before::now();
+            let (dir, leaf) = self.parent(operation, place).map_err(|error| error.about(subject(path)))?;
+            let named = || describe_fresh(dir.as_fd(), leaf).map(|entry| Seen::from(&entry));
+            let looks =
+                named().and_then(|first| barrier(dir.as_fd(), leaf).and_then(|()| Ok((first, named()?))));
+            let now = Seen::from(&describe_fresh(held, c"").map_err(failed)?);
+            let (first, last) = match (looks, now.nlink) {
+                (_, 0) => return Ok(true),
+                (Ok((first, last)), 1) if first.is(now) && last.is(now) => (first, last),
+                (Ok(_) | Err(Errno::NOENT), 1) => return Ok(false),
+                (Err(errno), 1) => return Err(failed(errno)),
+                _ => return Err(Error::new(operation, subject(path), ErrorKind::HardLinked)),
+            };
+            if (first.nlink, first.changed) != (1, last.changed) {
+                continue;
+            }
+            match rigour {
+                Rigour::Settled { until } if !self.is_decisive(before, first) => {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    std::thread::sleep(TICK);
+                }
+                _ => return Ok(true),
+            }
+        }
+        Err(Error::new(operation, subject(path), ErrorKind::Busy)
+            .with_detail("gains and loses names, or changes, without pause"))
+    }
+
+    /// Whether an equal change time later on means that nothing has changed. Where the kernel does not set the times there
+    /// is nothing to wait for.
+    fn is_decisive(&self, before: Before, file: Seen) -> bool {
+        let exact = || *self.exact.get_or_init(|| stamps_exactly(self.as_fd()).unwrap_or(false));
+        !self.stamps
+            || before.is_past(file.changed, TICK)
+            || (self.policy.mounts() == Mounts::Refuse && exact())
+    }
+
+    /// Where the kernel says the file is, beneath this root. A hint, since the guest may move it meanwhile: a path with links
+    /// in it does not say in which directory the file has its name.
+    fn place_of(&self, held: BorrowedFd<'_>) -> Option<PathBuf> {
+        let shown = |fd: BorrowedFd<'_>| {
+            let (descriptors, number) = own_descriptors(fd).ok()?;
+            let text = readlinkat(&descriptors, number.as_c_str(), Vec::new()).ok()?;
+            Some(PathBuf::from(OsString::from_vec(text.into_bytes())))
+        };
+        shown(held)?.strip_prefix(shown(self.as_fd())?).ok().map(Path::to_path_buf)
+    }
+}
+
+/// Whether the file system itself says so at this moment.
+pub(super) fn has_several_names(file: BorrowedFd<'_>) -> bool {
+    describe_fresh(file, c"").map_or(true, |file| file.nlink() > 1)
+}
+
+/// Waits until whatever changes the name is done, and changes nothing itself. ENOENT if there is no such name.
+fn barrier(dir: BorrowedFd<'_>, leaf: &[u8]) -> rustix::io::Result<()> {
+    // The kernel takes the directory's lock and finds the name before it asks the file system, so it needs no support.
+    match renameat_with(dir, leaf, dir, leaf, RenameFlags::NOREPLACE) {
+        Err(Errno::EXIST) => Ok(()),
+        // A seccomp profile that does not know the call. Renaming a name to itself does nothing either.
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::ACCESS) => renameat(dir, leaf, dir, leaf),
+        // Not a mount that can be written: nothing changes names through it, and elsewhere this takes the same lock.
+        Err(Errno::ROFS) => match mkdirat(dir, leaf, Mode::empty()) {
+            Err(Errno::EXIST) => Ok(()),
+            Err(Errno::ROFS) => Err(Errno::NOENT),
+            other => other,
+        },
+        other => other,
+    }
+}
+
+/// Describes an entry, or with an empty name the descriptor itself, by asking the file system: FUSE and network file
+/// systems let the kernel cache the link count.
+fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags =
+        AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Whether changes on this file system are stamped with this kernel's clock, under its own locks.
+pub(super) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
+    // It is 32 bits long, whatever the type of the field.
+    fstatfs(fd).is_ok_and(|fs| {
+        matches!(
+            fs.f_type as u32,
+            0xef53 // ext2, ext3, ext4
+            | 0x5846_5342 // XFS
+            | 0x9123_683e // btrfs
+            | 0x0102_1994 // tmpfs
+            | 0x8584_58f6 // ramfs
+            | 0xf2f5_2010 // F2FS
+            | 0xca45_1a4e // bcachefs
+            | 0x794c_7630 // overlayfs
+        )
+    })
+}
+
+/// Whether every change of a file has another time than the one before, if somebody asks in between. Tried out on a file
+/// without a name, of which nothing stays.
+fn stamps_exactly(dir: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    const CHANGES: usize = 8;
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
+    let mut last = describe_fresh(file.as_fd(), c"")?.change_stamp();
+    for _ in 0..CHANGES {
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        let now = describe_fresh(file.as_fd(), c"")?.change_stamp();
+        if now == std::mem::replace(&mut last, now) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_past_after_more_than_a_tick() {
+        let clock = Before((100, 5_000_000));
+        for (changed, past) in [
+            ((99, 994_999_999), true),
+            ((99, 995_000_000), false),
+            ((99, 999_999_999), false),
+            ((100, 5_000_000), false),
+            ((99, 0), false),
+            ((98, 0), true),
+            ((98, 999_999_999), true),
+            ((101, 0), false),
+            ((i64::MAX, 999_999_999), false),
+            ((i64::MIN, 0), true),
+        ] {
+            assert_eq!(clock.is_past(changed, TICK), past, "{changed:?}");
+        }
+    }
+}
