@@ -161,6 +161,7 @@ impl From<OwnedFd> for Root {
     /// If it is not a directory, every later call says so.
     fn from(fd: OwnedFd) -> Self {
         resolve::prepare();
+        single::prepare();
         // Best effort: a caller's own descriptor may lack it, and a child must inherit none.
         let _ = fcntl_setfd(&fd, FdFlags::CLOEXEC);
         let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));

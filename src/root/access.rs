@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::metadata::{FileType, Metadata};
 use super::path::{Checked, Meant};
 use super::resolve::{describe, own_descriptors, subject};
-use super::single::{REOPENED, Rigour};
+use super::single::{Proof, REOPENED, Rigour};
 use super::{Access, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -121,7 +121,7 @@ impl Root {
                     return Ok(applied);
                 }
             }
-            if entry.is_file() && !self.prove_single(OPERATION, path, pin.as_fd(), rigour)? {
+            if entry.is_file() && self.prove_single(OPERATION, path, pin.as_fd(), rigour)? != Proof::Single {
                 continue;
             }
             wanted.apply(pin.as_fd(), &entry).map_err(failed)?;

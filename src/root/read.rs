@@ -22,7 +22,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
 use super::resolve::{describe, forget_descriptors, reopen, subject};
-use super::single::{Before, Names, REOPENED, Seen};
+use super::single::{Before, Names, Proof, REOPENED, Seen};
 use super::{HardLinks, Mounts, Resolver, Root, single};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -94,7 +94,7 @@ impl Root {
             let before = Before::now();
             let (fd, file) = self.open_judged(path)?;
             let names = self.look(before, Seen::from(&file));
-            if names == Names::Single || self.prove_single("read", path, fd.as_fd(), self.rigour())? {
+            if names == Names::Single || self.is_proven(path, fd.as_fd())? {
                 let proven = names != Names::Single || self.policy.hard_links() == HardLinks::Allow;
                 return Ok(Opened { fd, file, before, proven });
             }
@@ -159,7 +159,11 @@ impl Root {
         if opened.proven || self.look(opened.before, now) == Names::Single {
             return Ok(true);
         }
-        self.prove_single("read", path, opened.fd.as_fd(), self.rigour())
+        self.is_proven(path, opened.fd.as_fd())
+    }
+
+    fn is_proven(&self, path: Checked<'_>, fd: BorrowedFd<'_>) -> Result<bool> {
+        Ok(self.prove_single("read", path, fd, self.rigour())? != Proof::Elsewhere)
     }
 }
 

@@ -119,6 +119,17 @@ pub(super) enum Names {
     Unproven,
 }
 
+/// What a proof has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// The name is the file's only one.
+    Single,
+    /// The file has no name any more, so nobody else has one either.
+    Nameless,
+    /// The name leads to something else by now.
+    Elsewhere,
+}
+
 /// How much a proof must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rigour {
@@ -162,14 +173,14 @@ impl Root {
         }
     }
 
-    /// Proves that the file behind `held` has no name but `path`. False if the name leads to something else by now.
+    /// Proves that the file behind `held` has no name but `path`.
     pub(super) fn prove_single(
         &self,
         operation: &'static str,
         path: Checked<'_>,
         held: BorrowedFd<'_>,
         rigour: Rigour,
-    ) -> Result<bool> {
+    ) -> Result<Proof> {
         let failed = |errno| Error::from_errno(operation, subject(path), errno);
         let real = match self.policy.links() {
             Links::FollowBeneath => self.place_of(held),
@@ -185,9 +196,9 @@ impl Root {
                 named().and_then(|first| barrier(dir.as_fd(), leaf).and_then(|()| Ok((first, named()?))));
             let now = Seen::from(&describe_fresh(held, c"").map_err(failed)?);
             let (first, last) = match (looks, now.nlink) {
-                (_, 0) => return Ok(true),
+                (_, 0) => return Ok(Proof::Nameless),
                 (Ok((first, last)), 1) if first.is(now) && last.is(now) => (first, last),
-                (Ok(_) | Err(Errno::NOENT), 1) => return Ok(false),
+                (Ok(_) | Err(Errno::NOENT), 1) => return Ok(Proof::Elsewhere),
                 (Err(errno), 1) => return Err(failed(errno)),
                 _ => return Err(Error::new(operation, subject(path), ErrorKind::HardLinked)),
             };
@@ -201,7 +212,7 @@ impl Root {
                     }
                     std::thread::sleep(TICK);
                 }
-                _ => return Ok(true),
+                _ => return Ok(Proof::Single),
             }
         }
         Err(Error::new(operation, subject(path), ErrorKind::Busy)
@@ -259,6 +270,11 @@ fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Met
     statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
+/// Has the clock looked up before the first call that needs it.
+pub(super) fn prepare() {
+    let _ = Before::now();
+}
+
 /// Whether changes on this file system are stamped with this kernel's clock, under its own locks.
 pub(super) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
     // It is 32 bits long, whatever the type of the field.
@@ -280,7 +296,7 @@ pub(super) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
 /// Whether every change of a file has another time than the one before, if somebody asks in between. Tried out on a file
 /// without a name, of which nothing stays.
 fn stamps_exactly(dir: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    const CHANGES: usize = 8;
+    const CHANGES: usize = 4;
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
     let mut last = describe_fresh(file.as_fd(), c"")?.change_stamp();

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use beneath::{Durability, Links, ResolverChoice};
-use mutations::{Aim, MUTATIONS, Mutation, Site};
+use mutations::{Aim, LINKED, MUTATIONS, Mutation, Site, UNLINKED};
 use nix::libc;
 use tempfile::TempDir;
 use trace::judge::{self, Leniency, Round};
@@ -58,6 +58,8 @@ enum Strikes {
     Once,
     /// Before two different calls; for the calls that read and write, and only in a full run.
     Twice,
+    /// Before two different calls: a host's file gets a second name at the leaf, and then loses it.
+    LinkUnlink,
 }
 
 impl Job {
@@ -68,6 +70,9 @@ impl Job {
         }
         if self.strikes == Strikes::Twice {
             title.push_str(" [twice]");
+        }
+        if self.strikes == Strikes::LinkUnlink {
+            title.push_str(" [link, unlink]");
         }
         if self.lack != Lack::Nothing {
             title = format!("{title} [{}]", self.lack.name());
@@ -86,6 +91,10 @@ impl Job {
 
 /// What a guest may strike twice.
 const TWICE: &[&str] = &["read_contained", "write_exclusive", "replace", "remove_file"];
+
+/// What depends on how many names a file has.
+const COUNTING: &[&str] =
+    &["read_contained", "open_contained", "read following links", "set_access", "descend"];
 
 fn jobs() -> Vec<Job> {
     let mut jobs = Vec::new();
@@ -118,11 +127,17 @@ fn jobs() -> Vec<Job> {
                     });
                 }
             }
-            if full() && TWICE.contains(&scenario.name) {
-                let mut twice: Vec<Job> =
+            for (strikes, wanted) in [
+                (Strikes::Twice, full() && TWICE.contains(&scenario.name)),
+                (Strikes::LinkUnlink, COUNTING.contains(&scenario.name)),
+            ] {
+                let mut again: Vec<Job> =
                     jobs.iter().filter(|job| job.name == scenario.name).cloned().collect();
-                twice.retain(|job| job.resolver == resolver && job.lack == Lack::Nothing);
-                jobs.extend(twice.into_iter().map(|job| Job { strikes: Strikes::Twice, ..job }));
+                again.retain(|job| {
+                    (job.resolver, job.lack, job.strikes) == (resolver, Lack::Nothing, Strikes::Once)
+                });
+                again.retain(|_| wanted);
+                jobs.extend(again.into_iter().map(|job| Job { strikes, ..job }));
             }
         }
     }
@@ -134,7 +149,10 @@ fn jobs() -> Vec<Job> {
             resolver: ResolverChoice::Openat2,
             lack: Lack::Nothing,
             devices: Devices::Live,
-            strikes: Strikes::Once,
+            strikes: match control.name {
+                "control: count names" => Strikes::LinkUnlink,
+                _ => Strikes::Once,
+            },
             control: true,
         });
     }
@@ -193,11 +211,15 @@ fn strikes(job: &Job, steps: &[Step]) -> Vec<Vec<Strike>> {
         .collect();
     match job.strikes {
         Strikes::Once => single.into_iter().map(|strike| vec![strike]).collect(),
-        Strikes::Twice => {
+        Strikes::Twice | Strikes::LinkUnlink => {
             let worth: Vec<Strike> =
                 single.into_iter().filter(|strike| !steps[strike.0].indifferent).collect();
+            let fits = |first: &Strike, second: &Strike| match job.strikes {
+                Strikes::LinkUnlink => first.1.name == LINKED && second.1.name.starts_with(UNLINKED),
+                _ => true,
+            };
             let pairs = worth.iter().flat_map(|first| worth.iter().map(move |second| vec![*first, *second]));
-            pairs.filter(|pair| pair[0].0 < pair[1].0).collect()
+            pairs.filter(|pair| pair[0].0 < pair[1].0 && fits(&pair[0], &pair[1])).collect()
         }
     }
 }
@@ -372,6 +394,7 @@ const KNOWN: &[(&str, &[&str], &str, &str)] = &[
     ("control: read", &["openat", "open"], "leaf: link to an outside file", "escape"),
     ("control: read", &["openat", "open"], "parent: exchanged with a link", "escape"),
     ("control: read", &["openat", "open"], "leaf: FIFO", "hang"),
+    ("control: count names", &["openat", "open"], LINKED, "escape"),
     ("control: write", &["openat", "open"], "leaf: dangling link to the outside", "escape"),
     ("control: write", &["openat", "open"], "parent: exchanged with a link", "escape"),
     ("control: remove", &["openat", "open"], "in the leaf: directory exchanged with a link", "escape"),

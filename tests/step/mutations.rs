@@ -162,6 +162,10 @@ const fn aimed(aim: Aim, name: &'static str, apply: fn(&Site) -> io::Result<()>)
     Mutation { name, aim, apply }
 }
 
+/// A host's file gets a second name at the leaf, and loses it again.
+pub(crate) const LINKED: &str = "leaf: hard link to an outside file";
+pub(crate) const UNLINKED: &str = "leaf: removed";
+
 pub(crate) const MUTATIONS: &[Mutation] = &[
     attack("leaf: link to an outside file", |site| site.link_leaf(site.outside("file"))),
     attack("leaf: link to an outside directory", |site| site.link_leaf(site.outside("dir"))),
@@ -183,11 +187,15 @@ pub(crate) const MUTATIONS: &[Mutation] = &[
         fs::write(leaf.join("a"), "planted\n")?;
         symlink(site.outside("dir"), leaf.join("sub"))
     }),
-    attack("leaf: removed", |site| match fs::remove_file(site.leaf()) {
+    attack(UNLINKED, |site| match fs::remove_file(site.leaf()) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir_all(site.leaf()),
         result => result,
     }),
-    attack("leaf: hard link to an outside file", |site| fs::hard_link(site.outside("hard"), site.vacate()?)),
+    attack(LINKED, |site| fs::hard_link(site.outside("hard"), site.vacate()?)),
+    attack("leaf: removed, another file there", |site| {
+        fs::remove_file(site.leaf())?;
+        fs::write(site.leaf(), "another\n")
+    }),
     aimed(Aim::FileLeaf, "leaf: grown", |site| writable(&site.leaf())?.write_all(&[b'+'; 10_000])),
     aimed(Aim::FileLeaf, "leaf: truncated", |site| writable(&site.leaf())?.set_len(100)),
     attack("leaf: another file", |site| {

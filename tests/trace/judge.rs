@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::scenario::{Effect, Report};
-use super::scene::{CANARY, Snapshot, data};
+use super::scenario::{ACCESS, Effect, Report};
+use super::scene::{CANARY, Entry, Snapshot, data};
 
 /// Names the crate makes for itself.
 const TEMPORARY: &str = ".beneath-";
@@ -164,6 +164,7 @@ impl Round<'_> {
                 let gets_mode = matches!(self.effect, Effect::RemovesTree(_) | Effect::MakesDirectories)
                     && entry.is_dir()
                     && entry.mode & 0o7777 == 0o700;
+                let gets_mode = gets_mode || (self.effect == Effect::SetsAccess && has_access(entry));
                 if old.mode != entry.mode && !gets_mode {
                     found.push(format!("mode {:o} became {:o}: {shown}", old.mode, entry.mode));
                 }
@@ -224,6 +225,11 @@ impl Round<'_> {
                     self.inodes_named(from).chain(self.source.iter().copied()).collect();
                 tree.named(to).any(|(_, entry)| candidates.contains(&entry.ino))
             }
+            // It may have been given to what the guest removed.
+            Effect::SetsAccess => {
+                tree.iter().any(|(_, entry)| has_access(entry))
+                    || self.source.iter().any(|ino| !self.attacked.has_ino(*ino))
+            }
             Effect::RemovesFile => self.gone_from_one_parent(tree, "root/g/p", "leaf"),
             Effect::RemovesTree("g") => self.gone_from_one_parent(tree, "root", "g"),
             Effect::RemovesTree(_) => self.gone_from_one_parent(tree, "root/g/p", "leaf"),
@@ -241,6 +247,11 @@ impl Round<'_> {
             tree.with_ino(parent.ino).is_none_or(|(path, _)| tree.get(path.join(name)).is_none())
         })
     }
+}
+
+fn has_access(entry: &Entry) -> bool {
+    let wanted = if entry.is_dir() { ACCESS.dir_mode() } else { ACCESS.file_mode() };
+    entry.mode & 0o7777 == wanted
 }
 
 pub(crate) fn is_temporary(path: &Path) -> bool {

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::scenario::{Effect, Success};
@@ -54,6 +54,25 @@ pub(crate) const CONTROLS: &[Control] = &[
         run: |root| {
             let path = approve(root, "g/p/leaf", Expect::Directory)?;
             remove(&path).map(|()| Success::default())
+        },
+    },
+    Control {
+        name: "control: count names",
+        leaf: Leaf::File,
+        effect: Effect::Reads,
+        checks_first: true,
+        run: |root| {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .custom_flags(nix::libc::O_NOFOLLOW)
+                .open(root.join("g/p/leaf"))?;
+            let meta = file.metadata()?;
+            if !meta.is_file() || meta.nlink() != 1 {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(Success::read(&bytes))
         },
     },
     Control {

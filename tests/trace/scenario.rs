@@ -4,7 +4,10 @@ use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use beneath::{Budget, Durability, Limits, Links, Policy, ResolverChoice, Result, Root, ambient_authority};
+use beneath::{
+    Access, Budget, Durability, Execute, Limits, Links, Policy, ResolverChoice, Result, Root,
+    ambient_authority,
+};
 use serde_json::{Value, json};
 
 use super::scene::{Leaf, data};
@@ -24,6 +27,8 @@ pub(crate) enum Effect {
     /// An entry with the first name gets the second.
     Moves(&'static str, &'static str),
     RemovesFile,
+    /// The leaf gets [`ACCESS`].
+    SetsAccess,
     /// Everything from this path on goes.
     RemovesTree(&'static str),
 }
@@ -67,6 +72,9 @@ impl Success {
         Self { data: Some(String::from_utf8_lossy(bytes).into_owned()), ..Self::default() }
     }
 }
+
+/// Modes that nothing in a scene has by itself.
+pub(crate) const ACCESS: Access = Access::custom(0o640, 0o750);
 
 const LEAF: &str = "g/p/leaf";
 const MOST: u64 = 1 << 20;
@@ -142,6 +150,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     scenario("ensure_dir", Leaf::Absent, Effect::MakesDirectories, |site| {
         site.root.ensure_dir("g/p/leaf/deep").map(|_| Success::done())
+    }),
+    scenario("set_access", Leaf::File, Effect::SetsAccess, |site| {
+        site.root.set_access(LEAF, ACCESS, Execute::Clear).map(|_| Success::done())
+    }),
+    scenario("set_access, a directory", Leaf::Directory, Effect::SetsAccess, |site| {
+        site.root.set_access(LEAF, ACCESS, Execute::Clear).map(|_| Success::done())
     }),
     scenario("rename, from", Leaf::File, Effect::Moves("leaf", "moved"), |site| {
         site.root.rename(LEAF, "dst/moved").map(|()| Success::done())
