@@ -1,11 +1,15 @@
 //! Changing mode and owner of what is there: by its handle, only what has one name, and only if need be.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
 
-use beneath::{Access, Applied, ErrorKind, Execute};
+use beneath::{Access, Applied, ErrorKind, Execute, Policy, Root, ambient_authority};
 
-use crate::support::{for_each_resolver, is_root, kind, skip};
+use crate::support::namespace::{Mounted, with_private_mounts};
+use crate::support::{child, for_each_policy, for_each_resolver, is_root, kind, skip};
 
 #[test]
 fn set_access_sets_the_mode_and_says_whether_it_had_to() {
@@ -98,5 +102,189 @@ fn an_owner_that_is_right_already_is_not_set() {
             assert_eq!((given.uid(), given.gid()), ids);
             assert_eq!(root.set_access("f", access, Execute::Clear).unwrap(), Applied::Unchanged);
         }
+    });
+}
+
+fn has_acl(path: &Path) -> bool {
+    ["system.posix_acl_access", "system.posix_acl_default"]
+        .iter()
+        .any(|list| rustix::fs::getxattr(path, *list, &mut [0_u8; 4096][..]).is_ok())
+}
+
+fn set_acl(arguments: &[&str], path: &Path) -> bool {
+    let set = Command::new("setfacl").args(arguments).arg(path).status();
+    set.is_ok_and(|status| status.success())
+}
+
+/// A list that names another user grants beside the mode, and `chmod` leaves it there.
+#[test]
+fn access_control_lists_go_with_the_mode() {
+    for_each_resolver(|root, arena| {
+        arena.file("d/f", "x").mode("d/f", 0o660).mode("d", 0o770);
+        if !set_acl(&["-m", "u:12345:rwx"], &arena.at("d/f"))
+            || !set_acl(&["-m", "u:12345:rwx,d:u:12345:rwx"], &arena.at("d"))
+        {
+            return skip("setfacl is missing, or the file system has no lists");
+        }
+        for path in ["d", "d/f"] {
+            assert!(has_acl(&arena.at(path)), "{path}");
+            assert_eq!(root.set_access(path, Access::shared(), Execute::Clear).unwrap(), Applied::Changed);
+            assert!(!has_acl(&arena.at(path)), "{path}");
+            assert_eq!(root.set_access(path, Access::shared(), Execute::Clear).unwrap(), Applied::Unchanged);
+        }
+        assert_eq!((arena.mode_of("d/f"), arena.mode_of("d")), (0o660, 0o770));
+    });
+}
+
+/// A default list of a directory is inherited by what the host makes in it.
+#[test]
+fn what_the_host_makes_inherits_no_list() {
+    for access in [Access::shared(), Access::private()] {
+        for_each_policy(&Policy::default().with_access(access), |root, arena| {
+            arena.dir("d");
+            if !set_acl(&["-m", "d:u:12345:rwx"], &arena.at("d")) {
+                return skip("setfacl is missing, or the file system has no lists");
+            }
+            root.write_exclusive("d/written", "x").unwrap();
+            root.replace("d/replaced", "x").unwrap();
+            root.new_file("d/streamed").unwrap().commit().unwrap();
+            root.ensure_dir("d/deep/down").unwrap();
+            for path in ["d/deep", "d/deep/down"] {
+                assert!(!has_acl(&arena.at(path)), "{path}");
+                assert_eq!(arena.mode_of(path), access.dir_mode());
+            }
+            for path in ["d/written", "d/replaced", "d/streamed"] {
+                assert_eq!(arena.mode_of(path), access.file_mode(), "{path}");
+                // The bits of the group limit what a list grants, and here there are none.
+                assert!(access == Access::private() || !has_acl(&arena.at(path)), "{path}");
+            }
+        });
+    }
+}
+
+/// A guest whose own group is another one makes files that the host cannot read, unless the directory passes its group on.
+#[test]
+fn a_shared_group_reaches_what_the_guest_makes() {
+    if !is_root() {
+        return skip("acting for three users needs privileges");
+    }
+    const GROUP: u32 = 4321;
+    let access = Access::shared().with_owner(2000).with_group(GROUP);
+    for_each_policy(&Policy::default().with_access(access), |root, arena| {
+        fs::set_permissions(arena.base(), fs::Permissions::from_mode(0o711)).unwrap();
+        arena.mode(".", 0o711);
+        root.ensure_dir("shared").unwrap();
+        arena.dir("plain").mode("plain", 0o700);
+        root.set_access("plain", access, Execute::Clear).unwrap();
+        for dir in ["shared", "plain"] {
+            let made = Command::new("setpriv")
+                .args([
+                    "--reuid",
+                    "2001",
+                    "--regid",
+                    "2001",
+                    "--groups",
+                    "4321",
+                    "sh",
+                    "-c",
+                    "umask 007; echo x > f; mkdir d; echo x > d/f",
+                ])
+                .current_dir(arena.at(dir))
+                .status();
+            if !made.is_ok_and(|status| status.success()) {
+                return skip("setpriv is missing");
+            }
+            for path in ["f", "d", "d/f"] {
+                let meta = fs::metadata(arena.at(dir).join(path)).unwrap();
+                assert_eq!((meta.uid(), meta.gid()), (2001, GROUP), "{dir}/{path}");
+            }
+            let read = Command::new("setpriv")
+                .args(["--reuid", "2000", "--regid", "2000", "--groups", "4321", "cat", "d/f"])
+                .current_dir(arena.at(dir))
+                .output()
+                .unwrap();
+            assert_eq!(read.stdout, b"x\n", "{dir}");
+            assert_eq!(root.set_access(dir, access, Execute::Clear).unwrap(), Applied::Unchanged);
+        }
+    });
+}
+
+/// The right to give files away without the right to change those of others.
+#[test]
+fn an_owner_is_given_last() {
+    const TEST: &str = "access::an_owner_is_given_last";
+    if !child::is(TEST) {
+        if !is_root() {
+            return skip("giving files away needs privileges");
+        }
+        return child::run_as(
+            TEST,
+            &[
+                "--reuid",
+                "2000",
+                "--regid",
+                "2000",
+                "--clear-groups",
+                "--inh-caps=-all,+chown",
+                "--ambient-caps=-all,+chown",
+                "--bounding-set=-all,+chown",
+            ],
+        );
+    }
+    for_each_resolver(|root, arena| {
+        arena.file("f", "x").mode("f", 0o600).dir("d");
+        let given = Access::custom(0o640, 0o750).with_owner(2001);
+        for path in ["f", "d"] {
+            assert_eq!(root.set_access(path, given, Execute::Clear).unwrap(), Applied::Changed, "{path}");
+            let meta = fs::metadata(arena.at(path)).unwrap();
+            assert_eq!(meta.uid(), 2001);
+        }
+        assert_eq!((arena.mode_of("f"), arena.mode_of("d")), (0o640, 0o750));
+        // What is another's by now stays as it is.
+        assert_eq!(kind(root.set_access("f", given.with_owner(2002), Execute::Clear)), ErrorKind::Denied);
+        assert_eq!(arena.mode_of("f"), 0o640);
+        assert_eq!(fs::metadata(arena.at("f")).unwrap().uid(), 2001);
+        // Given back, so that the arena can be removed.
+        for path in ["f", "d"] {
+            std::os::unix::fs::chown(arena.at(path), Some(2000), None).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_mode_that_may_not_go_with_an_owner_is_put_back() {
+    child::run_unprivileged("access::a_mode_that_may_not_go_with_an_owner_is_put_back", || {
+        for_each_resolver(|root, arena| {
+            arena.file("f", "x").mode("f", 0o600);
+            let uid = fs::metadata(arena.at("f")).unwrap().uid();
+            let foreign = Access::shared().with_owner(uid + 1);
+            assert_eq!(kind(root.set_access("f", foreign, Execute::Clear)), ErrorKind::Denied);
+            assert_eq!(arena.mode_of("f"), 0o600);
+        });
+    });
+}
+
+/// ntfs-3g without permissions says yes to every chmod and keeps none.
+#[test]
+fn a_file_system_without_modes_is_not_said_to_have_them() {
+    with_private_mounts(|| {
+        let scratch = tempfile::tempdir().unwrap();
+        let (image, point) = (scratch.path().join("image"), scratch.path().join("mount"));
+        fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+        fs::create_dir(&point).unwrap();
+        let run = |program: &str, arguments: &[&OsStr]| {
+            Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+        };
+        let made = run("mkfs.ntfs", &["-F".as_ref(), "-q".as_ref(), image.as_ref()])
+            && run("ntfs-3g", &[image.as_ref(), point.as_ref()]);
+        if !made {
+            return skip("ntfs-3g is missing, or may not be mounted");
+        }
+        let mounted = Mounted([point.clone()]);
+        let root = Root::open_ambient(&point, ambient_authority()).unwrap();
+        root.write_exclusive("f", "x").unwrap();
+        let error = root.set_access("f", Access::private(), Execute::Clear).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        drop(mounted);
     });
 }

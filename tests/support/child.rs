@@ -41,17 +41,40 @@ pub(crate) fn run_unprivileged(test: &str, body: impl FnOnce()) {
     if is(test) || !super::is_root() {
         return body();
     }
-    // The build directory may be out of that user's reach.
-    let place = tempfile::Builder::new().prefix("beneath-test-").tempdir().unwrap();
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let binary: PathBuf = place.path().join("test");
-    // Not by this process: a child that another thread starts meanwhile would hold the copy open for writing, and what is
-    // open for writing cannot be run.
-    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&binary).status().unwrap();
-    assert!(copied.success(), "copying the test failed: {copied}");
-    let mut command = command_of(&binary, test);
+    let place = within_reach();
+    let mut command = command_of(&place.path().join("test"), test);
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
     finish(command, test);
+}
+
+/// Runs the test in a child as `setpriv` makes it.
+#[track_caller]
+pub(crate) fn run_as(test: &str, privileges: &[&str]) {
+    let place = within_reach();
+    if !Command::new("setpriv").args(privileges).arg("true").status().is_ok_and(|status| status.success()) {
+        return super::skip("setpriv is missing, or may not do it");
+    }
+    let inner = command_of(&place.path().join("test"), test);
+    let mut command = Command::new("setpriv");
+    command
+        .args(privileges)
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .env(VARIABLE, test)
+        .current_dir("/");
+    finish(command, test);
+}
+
+/// A copy of this program that any user can run: the build directory may be out of reach.
+fn within_reach() -> tempfile::TempDir {
+    let place = tempfile::Builder::new().prefix("beneath-test-").tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // Not by this process: a child that another thread starts meanwhile would hold the copy open for writing, and what is
+    // open for writing cannot be run.
+    let binary: PathBuf = place.path().join("test");
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&binary).status().unwrap();
+    assert!(copied.success(), "copying the test failed: {copied}");
+    place
 }
 
 /// Waits for the child and shows what it said if it failed.
