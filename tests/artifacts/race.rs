@@ -1,7 +1,8 @@
 //! A guest that swaps directories for links while the host restores and mirrors.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -170,4 +171,69 @@ async fn mirror_never_uploads_from_outside() {
     }
     guest.stop();
     assert!(caught > 0, "the guest caught no naive read: the race is not one");
+}
+
+/// In place of each file a second name of a host's file comes and goes. Whoever opens it then and counts the names later finds
+/// one, which is the host's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mirror_uploads_no_host_file_that_is_linked_for_an_instant() {
+    let source = support::memory();
+    let home = Home::new();
+    let secret = home.path("outside").join("secret");
+    fs::write(&secret, "SECRET").unwrap();
+    let files: Vec<PathBuf> = (0..FILES).map(|f| home.workspace(&format!("f{f}"))).collect();
+    files.iter().for_each(|file| fs::write(file, "public").unwrap());
+    let artifacts = home.artifacts(&source);
+    let mut diff = beneath::artifacts::Diff::default();
+    diff.new = (0..FILES).map(|f| beneath::SafePath::new(&format!("f{f}")).unwrap()).collect();
+    let stop = AtomicBool::new(false);
+    let caught = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for file in &files {
+                    let away = file.with_extension("away");
+                    let _ = fs::rename(file, &away);
+                    for _ in 0..16 {
+                        let _ = fs::hard_link(&secret, file);
+                        let _ = fs::remove_file(file);
+                    }
+                    let _ = fs::rename(&away, file);
+                }
+            }
+        });
+        let mut uploaded = 0;
+        for _ in 0..400 {
+            let mirror = artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Allow);
+            let report =
+                tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(mirror)).unwrap();
+            let sent = |outcome: &&Mirrored| {
+                matches!(outcome, Mirrored::Uploaded { .. } | Mirrored::Unchanged { .. })
+            };
+            uploaded += report.outcomes.iter().filter(sent).count();
+            let objects = tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(support::objects(&source))
+            });
+            for (path, content) in objects {
+                assert_eq!(content, b"public", "{path}");
+            }
+        }
+        assert!(uploaded > 40, "uploaded {uploaded}");
+        // The control: one open, then the count of names.
+        let mut caught = 0;
+        for _ in 0..200_000 {
+            for file in &files {
+                let Ok(mut opened) = fs::File::open(file) else { continue };
+                if opened.metadata().is_ok_and(|meta| meta.nlink() == 1) {
+                    let mut content = String::new();
+                    caught += u32::from(opened.read_to_string(&mut content).is_ok() && content == "SECRET");
+                }
+            }
+            if caught > 0 {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        caught
+    });
+    assert!(caught > 0, "the guest caught no reader that counts: the race is not one");
 }

@@ -1,8 +1,9 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use beneath::session::{Attachment, Hardening, SessionsConfig, harden_tree};
-use beneath::{Access, ErrorKind, Execute, Limits, MessageId, SessionId};
+use beneath::{Access, ErrorKind, Execute, Limits, MessageId, ResolverChoice, SessionId};
 
 use crate::support::{Stage, fifo, mode, with_each_resolver};
 
@@ -108,4 +109,43 @@ fn a_root_host_gives_everything_to_the_guests_user() {
     let report = stage.session.harden(Execute::Keep).unwrap();
     assert!(report.complete() && report.changed == 1, "{report:?}");
     assert_eq!(fs::symlink_metadata(stage.guest("workspace/by-root")).unwrap().uid(), 1000);
+}
+
+/// A guest that moves a file to where the walk has been, and back, keeps it out of every listing.
+#[test]
+fn a_file_that_moves_back_and_forth_is_not_called_hardened() {
+    let stage = Stage::new(ResolverChoice::Auto);
+    let top = stage.guest("workspace");
+    let (here, there) = (top.join("a/f"), top.join("b/f"));
+    for dir in ["a", "b"] {
+        fs::create_dir(top.join(dir)).unwrap();
+    }
+    fs::write(&here, "x").unwrap();
+    let file = fs::File::open(&here).unwrap();
+    let over = AtomicBool::new(false);
+    let (mut missed, mut claimed) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..8 {
+                    let _ = fs::rename(&here, &there);
+                    let _ = fs::rename(&there, &here);
+                }
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        });
+        for _ in 0..4_000 {
+            file.set_permissions(fs::Permissions::from_mode(0o4777)).unwrap();
+            let report =
+                harden_tree(stage.session.guest(), "workspace", Hardening::new(Access::shared())).unwrap();
+            let open = file.metadata().unwrap().mode() & 0o7777 == 0o4777;
+            missed += u32::from(open);
+            claimed += u32::from(open && report.complete());
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(claimed, 0, "{missed} of 4000 were missed, and {claimed} of them called complete");
+    assert!(missed > 0, "the guest hid the file in no round: the race is not one");
+    let report = harden_tree(stage.session.guest(), "workspace", Hardening::new(Access::shared())).unwrap();
+    assert!(report.complete(), "complete once the guest rests: {report:?}");
 }
