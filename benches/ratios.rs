@@ -17,8 +17,8 @@ const TIME: Duration = Duration::from_secs(4);
 
 fn main() {
     let filter = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    for place in [Some(Place::plain()), Place::nodev()].into_iter().flatten() {
-        println!("\n{}", if place.nodev { "tmpfs with nodev" } else { "tmpfs without nodev" });
+    for place in [Some(Place::plain()), Place::nodev(), Some(Place::disk())].into_iter().flatten() {
+        println!("\n{}, {}", place.name, if place.nodev { "nodev" } else { "not nodev" });
         println!("{:<24} {:<20} {:>12} {:>10} {:>8}", "work", "way", "time", "of plain", "of raw");
         for mut group in work::groups(place.path(), place.nodev) {
             if filter.as_ref().is_some_and(|filter| !group.name.contains(filter)) {

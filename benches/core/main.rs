@@ -10,10 +10,10 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use place::Place;
 
 fn core(criterion: &mut Criterion) {
-    for place in [Some(Place::plain()), Place::nodev()].into_iter().flatten() {
-        let suffix = if place.nodev { " (nodev)" } else { "" };
+    for place in [Some(Place::plain()), Place::nodev(), Some(Place::disk())].into_iter().flatten() {
+        let suffix = format!(" ({}{})", place.name, if place.nodev { ", nodev" } else { "" });
         for work in work::groups(place.path(), place.nodev) {
-            let mut group = criterion.benchmark_group(work.name + suffix);
+            let mut group = criterion.benchmark_group(work.name + &suffix);
             group.sample_size(20).warm_up_time(Duration::from_millis(300));
             group.measurement_time(Duration::from_secs(1));
             for mut line in work.lines {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use beneath::{Limits, Root, ambient_authority};
+use beneath::{Access, Execute, HardLinks, Limits, Policy, Root, ambient_authority};
 use cap_std::fs::Dir;
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
@@ -44,6 +44,7 @@ pub fn groups(base: &Path, nodev: bool) -> Vec<Group> {
     for depth in [1, 3, 8] {
         groups.push(read(base, depth, nodev));
     }
+    groups.push(set_access(base));
     for (label, size) in [("1 KiB", 1 << 10), ("64 KiB", 64 << 10)] {
         groups.push(write(base, label, size));
     }
@@ -116,6 +117,9 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
         assert_eq!(read_all(&file, stat.st_size as usize).len(), 1024);
     };
     let root = ours(&dir);
+    let strict = ours(&dir).with_policy(Policy::default().with_hard_links(HardLinks::RefuseStrict));
+    let (recent, recent_file) = (ours(&dir), fs::File::create(absolute.with_file_name("f.recent")).unwrap());
+    let (strict_path, recent_path) = (path.clone(), format!("{path}.recent"));
     let cap = capped(&dir);
     let (ours_path, cap_path, pathrs_path, same_path) = (path.clone(), path.clone(), path.clone(), path);
     let other = pathrs::Root::open(&dir).unwrap();
@@ -125,6 +129,21 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
         many("std", move || assert_eq!(fs::read(&absolute).unwrap().len(), 1024)),
         if nodev { many("raw", direct) } else { many("raw", pinned) },
         many("beneath", move || assert_eq!(root.read_contained(&ours_path, 1 << 20).unwrap().len(), 1024)),
+        many("beneath, strict", move || {
+            assert_eq!(strict.read_contained(&strict_path, 1 << 20).unwrap().len(), 1024)
+        }),
+        Line {
+            name: "beneath, just changed",
+            run: Box::new(move || {
+                // Every so often, so that it never gets old.
+                recent_file.set_len(1024).unwrap();
+                let start = Instant::now();
+                for _ in 0..MANY {
+                    assert_eq!(recent.read_contained(&recent_path, 1 << 20).unwrap().len(), 1024);
+                }
+                start.elapsed() / MANY as u32
+            }),
+        },
         many("cap-std", move || assert_eq!(cap.read(&cap_path).unwrap().len(), 1024)),
         many("pathrs", move || {
             let mut bytes = Vec::new();
@@ -154,6 +173,42 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
         }));
     }
     Group { name: format!("read 1 KiB, depth {depth}"), lines }
+}
+
+/// Changes the mode of a file back and forth.
+fn set_access(base: &Path) -> Group {
+    let dir = fresh(base, "access");
+    let path = dir.join("f");
+    fs::write(&path, "x").unwrap();
+    let (raw, root, unchanged) = (hold(&dir), ours(&dir), ours(&dir));
+    let descriptors = hold(Path::new("/proc/self/fd"));
+    fs::write(dir.join("same"), "x").unwrap();
+    let mut turn = 0_u32;
+    let mut mode = move || {
+        turn += 1;
+        if turn.is_multiple_of(2) { 0o600 } else { 0o640 }
+    };
+    let (mut raw_mode, mut our_mode) = (mode, mode);
+    let lines = vec![
+        many("std", move || {
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode());
+            fs::set_permissions(&path, permissions).unwrap();
+        }),
+        many("raw, no proof", move || {
+            let pin = openat2(&raw, "f", PIN, Mode::empty(), BENEATH).unwrap();
+            assert_eq!(fstat(&pin).unwrap().st_nlink, 1);
+            let number = rustix::path::DecInt::from_fd(&pin);
+            let mode = Mode::from_raw_mode(raw_mode());
+            rustix::fs::chmodat(&descriptors, number, mode, AtFlags::empty()).unwrap();
+        }),
+        many("beneath", move || {
+            root.set_access("f", Access::custom(our_mode(), 0o700), Execute::Clear).unwrap();
+        }),
+        many("beneath, unchanged", move || {
+            unchanged.set_access("same", Access::custom(0o644, 0o700), Execute::Clear).unwrap();
+        }),
+    ];
+    Group { name: "set_access".into(), lines }
 }
 
 /// Runs `call` with a fresh name each time, and empties the directory outside the timing.
