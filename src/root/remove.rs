@@ -5,14 +5,19 @@
 //! never ends while a guest keeps creating.
 //!
 //! Defence: a loop over at most [`HELD`] open directories, each opened from the handle of the one above without
-//! following links or crossing mounts. What lies deeper is first moved up into the doomed top. Names are
-//! read a bufferful at a time; directories are tried again until they are gone; a [`Budget`] ends it all.
+//! following links or crossing mounts. What lies deeper is first moved up into the doomed top. Where it cannot be moved,
+//! directories above are closed and entered again by name on the way back. Names are read a bufferful at a time;
+//! directories are tried again until they are gone; a [`Budget`] ends it all.
 //!
-//! Left: where directories cannot be moved, what lies deeper than [`MOST`] stays and is told. `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was
-//! in the doomed tree as well.
+//! Left: `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was in
+//! the doomed tree as well. Where directories cannot be moved, a budget that ends before the bottom of the deepest branch
+//! is reached removes little, each time anew. What a call waits for in the kernel nobody can bound; see [`Budget`].
+
+mod chain;
+mod frame;
 
 use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -28,15 +33,21 @@ use super::path::{Checked, Meant};
 use super::resolve::{describe_at, subject};
 use super::scan::Scanner;
 use crate::error::{Error, ErrorKind, Result};
+use chain::Chain;
+use frame::Frame;
 
 /// How many directories are held open at a time.
 const HELD: usize = 24;
-/// How many where directories cannot be moved, as the lower ones of an overlay.
-const MOST: usize = 256;
+/// How many directories above the one that is being emptied are remembered by name, where they cannot be moved.
+const LEVELS: usize = 1 << 17;
+/// How many directories that stay are remembered by name.
+const REMEMBERED: usize = 4096;
 /// How many directories that were moved up the top remembers.
 const PENDING: usize = 1024;
-/// How many leftovers a report tells by name.
-const TOLD: usize = 32;
+/// How many leftovers a report names.
+const REPORTED: usize = 32;
+/// The longest path the kernel takes, its NUL included.
+const LONGEST_PATH: usize = 4096;
 
 const OPERATION: &str = "remove";
 
@@ -134,37 +145,6 @@ fn real_directory<'n>(dir: BorrowedFd<'_>, name: &'n [u8]) -> rustix::io::Result
     }
 }
 
-/// A directory that is being emptied.
-struct Frame {
-    dir: Rc<OwnedFd>,
-    /// Its name in the directory that holds it.
-    name: CString,
-    /// Directories seen in it but not entered yet, at most a bufferful.
-    pending: Vec<CString>,
-    ended: bool,
-    /// Something in it stays, so going through it again is no use.
-    stuck: bool,
-}
-
-impl Frame {
-    fn new(dir: OwnedFd, name: CString) -> Self {
-        let dir = Rc::new(dir);
-        Self { dir, name, pending: Vec::new(), ended: false, stuck: false }
-    }
-
-    /// Runs a call on this directory, and once more after widening the directory's mode if that was in the way.
-    fn permitted<T>(&self, call: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
-        match call(self.dir.as_fd()) {
-            Err(Errno::ACCESS) => {
-                // Through the handle. Should it fail, the second call tells why.
-                let _ = fchmod(&self.dir, Mode::RWXU);
-                call(self.dir.as_fd())
-            }
-            result => result,
-        }
-    }
-}
-
 struct Removal<'r> {
     root: &'r Root,
     budget: Budget,
@@ -175,8 +155,12 @@ struct Removal<'r> {
     over: bool,
     /// More directories were moved up into the top than it can remember, so it must be read again.
     overlooked: bool,
-    /// The directories around the one that is being emptied, the top first.
-    above: Vec<Frame>,
+    /// How many directories may be open at a time; fewer once the process has run out of descriptors.
+    most: usize,
+    /// How many directories that stay are remembered by name.
+    remembered: usize,
+    /// The directories around the one that is being emptied.
+    above: Chain,
     report: Removed,
 }
 
@@ -190,7 +174,9 @@ impl<'r> Removal<'r> {
             passes: 0,
             over: false,
             overlooked: false,
-            above: Vec::with_capacity(HELD),
+            most: HELD,
+            remembered: 0,
+            above: Chain::default(),
             report: Removed::default(),
         }
     }
@@ -220,11 +206,18 @@ impl<'r> Removal<'r> {
 
     /// Unlinks a bufferful of entries, and keeps the directories among them for later.
     fn sweep(&mut self, frame: &mut Frame, scanner: &mut Scanner) {
+        if frame.again && frame.stays.more {
+            // It would enter the same directories again, and never end.
+            frame.ended = true;
+            return self.leave(frame, c"", ErrorKind::TooMany);
+        }
         let dir = Rc::clone(&frame.dir);
         let more = scanner.next_batch(dir.as_fd(), |name, hint| match hint {
+            _ if frame.stays.names.contains(name) || self.exhausted() => {}
             FileType::Directory => frame.pending.push(name.to_owned()),
-            _ if self.exhausted() => {}
-            _ => self.unlink(frame, name),
+            _ if self.unlink(frame, name) => {}
+            // The hint was stale or missing.
+            _ => frame.pending.push(name.to_owned()),
         });
         match more {
             Ok(more) => frame.ended = !more,
@@ -235,39 +228,58 @@ impl<'r> Removal<'r> {
         }
     }
 
-    fn unlink(&mut self, frame: &mut Frame, name: &CStr) {
-        self.spent += 1;
+    /// Deals with an entry that is no directory. False if it is one.
+    fn unlink(&mut self, frame: &mut Frame, name: &CStr) -> bool {
+        self.spend();
         match frame.permitted(|dir| unlinkat(dir, name, AtFlags::empty())) {
             Ok(()) => self.report.files += 1,
             Err(Errno::NOENT) => {}
-            // The hint was stale or missing.
-            Err(Errno::ISDIR) => frame.pending.push(name.to_owned()),
+            Err(Errno::ISDIR) => return false,
             Err(errno) => self.leave(frame, name, ErrorKind::of(errno)),
         }
+        true
+    }
+
+    /// Unlinks what was a directory a moment ago. A file system that a guest serves may say both for ever.
+    fn unlink_exchanged(&mut self, frame: &mut Frame, name: CString) {
+        if !self.unlink(frame, &name) {
+            self.try_again(frame, name);
+        }
+    }
+
+    /// Goes back to a directory that has changed under the removal.
+    fn try_again(&mut self, frame: &mut Frame, name: CString) {
+        self.passes = self.passes.saturating_add(1);
+        frame.pending.push(name);
     }
 
     /// Opens a directory of this one to empty it, or deals with it otherwise.
     fn descend(&mut self, frame: &mut Frame, name: CString) -> Option<Frame> {
-        self.spent += 1;
+        self.spend();
         // Two are open besides those above: this one and the one to be opened.
-        if self.above.len() + 2 > HELD && self.hoist(frame, &name) {
-            return None;
+        if self.above.held() + 2 > self.most {
+            if self.hoist(frame, &name) {
+                return None;
+            }
+            // Half of them, so that moving up is tried once for as many levels, and not at each.
+            self.close_above(self.most / 2);
         }
-        if self.above.len() + 2 > MOST {
-            self.leave(frame, &name, ErrorKind::TooMany);
-            return None;
+        if self.above.len() >= LEVELS {
+            self.forget_above(frame);
         }
         match frame.permitted(|dir| self.root.enter(dir, &*name)) {
             Ok(dir) => return Some(Frame::new(dir, name)),
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(frame, &name),
+            Err(Errno::NOTDIR | Errno::LOOP) => self.unlink_exchanged(frame, name),
             // It was moved away just then, and another is there now.
-            Err(Errno::AGAIN) => {
-                self.passes += 1;
+            Err(Errno::AGAIN) => self.try_again(frame, name),
+            // The process has few descriptors left: go no deeper, or with fewer.
+            Err(Errno::MFILE | Errno::NFILE) if self.hoist(frame, &name) => {}
+            Err(Errno::MFILE | Errno::NFILE) if self.above.held() > 1 => {
+                self.most = self.above.held() + 1;
+                self.close_above(self.above.held() - 1);
                 frame.pending.push(name);
             }
-            // The process has few descriptors left: go no deeper.
-            Err(Errno::MFILE | Errno::NFILE) if self.hoist(frame, &name) => {}
             // A directory that cannot be opened may still be empty.
             Err(cause) => match frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR)) {
                 Ok(()) => self.report.directories += 1,
@@ -277,13 +289,36 @@ impl<'r> Removal<'r> {
         None
     }
 
+    /// Closes directories above until no more than `held` are open.
+    fn close_above(&mut self, held: usize) {
+        while self.above.held() > held.max(1) {
+            let Some(left) = self.above.close_one() else { return };
+            self.found_again(left);
+        }
+    }
+
+    /// Even names take memory. The lower half of them goes, and this directory takes the place of the uppermost of those:
+    /// that one is found not to be empty once this one is, and is gone through again.
+    fn forget_above(&mut self, frame: &mut Frame) {
+        let (name, left) = self.above.forget(LEVELS / 2);
+        self.found_again(left);
+        if let Some(name) = name {
+            frame.name = name;
+        }
+    }
+
+    /// Leftovers of a directory that was closed are counted when it is read again.
+    fn found_again(&mut self, left: u64) {
+        self.report.left_total = self.report.left_total.saturating_sub(left);
+    }
+
     /// Removes a directory if it is empty, and else moves it up into the top, to be found there with fewer directories
     /// held open. False where it cannot be moved, as a lower directory of an overlay: then it must be entered here.
     fn hoist(&mut self, frame: &mut Frame, name: &CStr) -> bool {
         match frame.permitted(|dir| unlinkat(dir, name, AtFlags::REMOVEDIR)) {
             Ok(()) => self.report.directories += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTDIR) => self.unlink(frame, name),
+            Err(Errno::NOTDIR) => self.unlink_exchanged(frame, name.to_owned()),
             Err(_) => match self.move_up(frame, name) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(_) => return false,
@@ -296,7 +331,8 @@ impl<'r> Removal<'r> {
     fn move_up(&mut self, frame: &mut Frame, name: &CStr) -> rustix::io::Result<()> {
         let fresh = CString::new(unguessable_name()?).map_err(|_| Errno::INVAL)?;
         let mut outcome = Err(Errno::MFILE);
-        for (depth, holder) in self.above.iter_mut().enumerate() {
+        for index in 0..self.above.held() {
+            let Some(holder) = self.above.open_frame(index) else { continue };
             let rename =
                 |dir: BorrowedFd<'_>| rename_new(dir, name.to_bytes(), holder.dir.as_fd(), fresh.to_bytes());
             outcome = match frame.permitted(rename) {
@@ -311,7 +347,7 @@ impl<'r> Removal<'r> {
             match outcome {
                 Ok(()) if holder.pending.len() < PENDING => holder.pending.push(fresh),
                 // The others are read again for what is left in them; the top not for ever.
-                Ok(()) => self.overlooked |= depth == 0,
+                Ok(()) => self.overlooked |= index == 0,
                 Err(Errno::NOENT) => {}
                 Err(_) => continue,
             }
@@ -320,34 +356,71 @@ impl<'r> Removal<'r> {
         outcome
     }
 
-    /// Removes a directory that was gone through, and gives the one to go on with: the one that held it, itself once more
+    /// Removes a directory that was gone through, and returns the one to go on with: the one that held it, itself once more
     /// if it has filled again, or none at the end.
     fn close(&mut self, done: Frame, parent: BorrowedFd<'_>) -> Option<Frame> {
-        self.spent += 1;
-        let Some(mut holder) = self.above.pop() else { return self.close_top(done, parent) };
-        match holder.permitted(|dir| unlinkat(dir, &*done.name, AtFlags::REMOVEDIR)) {
+        self.spend();
+        if self.above.len() == 0 {
+            return self.close_top(done, parent);
+        }
+        let (stuck, name) = (done.stuck(), done.name);
+        // One more to open the way back with.
+        drop(done.dir);
+        let reached = self.reach_holder();
+        let mut holder = self.above.pop()?;
+        if !reached {
+            return Some(holder);
+        }
+        match holder.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR)) {
             Ok(()) => self.report.directories += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck => holder.stuck = true,
+            Err(Errno::NOTEMPTY | Errno::EXIST) if stuck => self.remember(&mut holder, name),
             // It has filled again, or was exchanged for another: open what is there now.
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                self.passes += 1;
-                holder.pending.push(done.name);
-            }
-            Err(Errno::NOTDIR) => self.unlink(&mut holder, &done.name),
-            Err(errno) => self.leave(&mut holder, &done.name, ErrorKind::of(errno)),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => self.try_again(&mut holder, name),
+            Err(Errno::NOTDIR) => self.unlink_exchanged(&mut holder, name),
+            Err(errno) => self.leave(&mut holder, &name, ErrorKind::of(errno)),
         }
         Some(holder)
+    }
+
+    /// Opens the lowest directory above again if it was closed, by its name and those above it, each from the handle of
+    /// the one before. Which directory of that name the guest has put there since does not matter: all of them must go.
+    /// False if the way has gone; what is left of it is then gone through anew.
+    fn reach_holder(&mut self) -> bool {
+        loop {
+            self.close_above(self.most - 1);
+            let over = self.exhausted();
+            let Some((above, name)) = self.above.gap() else { return true };
+            match above.permitted(|dir| self.root.enter(dir, name)) {
+                Ok(dir) if !over => self.above.reopen(dir),
+                Err(Errno::MFILE | Errno::NFILE) if self.above.held() > 2 => self.most = self.above.held(),
+                _ => {
+                    self.passes = self.passes.saturating_add(1);
+                    self.above.forget_gap();
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Notes a directory that was gone through and stays, so that its holder does not enter it again.
+    fn remember(&mut self, holder: &mut Frame, name: CString) {
+        if self.remembered < REMEMBERED {
+            self.remembered += 1;
+            holder.stays.names.insert(name);
+        } else {
+            holder.stays.more = true;
+        }
     }
 
     fn close_top(&mut self, mut done: Frame, parent: BorrowedFd<'_>) -> Option<Frame> {
         match unlinkat(parent, &*done.name, AtFlags::REMOVEDIR) {
             Ok(()) => self.report.directories += 1,
             Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck && !self.overlooked => return None,
+            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck() && !self.overlooked => return None,
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 if !std::mem::take(&mut self.overlooked) {
-                    self.passes += 1;
+                    self.passes = self.passes.saturating_add(1);
                 }
                 match self.root.enter(parent, &done.name) {
                     Ok(dir) => return Some(Frame::new(dir, done.name)),
@@ -369,13 +442,24 @@ impl<'r> Removal<'r> {
 
     /// Notes that an entry of `frame` stays; an empty name is the directory itself.
     fn leave(&mut self, frame: &mut Frame, name: &CStr, kind: ErrorKind) {
-        frame.stuck = true;
+        frame.left += 1;
         self.report.left_total += 1;
-        if self.report.left.len() < TOLD {
-            let around = self.above.iter().map(|frame| &*frame.name).chain([&*frame.name, name]).skip(1);
-            let path = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
+        if self.report.left.len() >= REPORTED {
+            return;
+        }
+        let mut room = LONGEST_PATH;
+        let around = self.above.names().chain([&*frame.name, name]).skip(1).take_while(|name| {
+            room = room.saturating_sub(name.count_bytes() + 1);
+            room > 0
+        });
+        let path = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
+        if self.report.left.iter().all(|left| left.path != path) {
             self.report.left.push(Left { path, kind });
         }
+    }
+
+    fn spend(&mut self) {
+        self.spent = self.spent.saturating_add(1);
     }
 
     fn exhausted(&mut self) -> bool {

@@ -37,7 +37,7 @@ struct Abilities {
     hard_links: bool,
 }
 
-fn run(program: &str, arguments: &[&str]) -> bool {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> bool {
     let output = Command::new(program).args(arguments).output();
     output.is_ok_and(|output| output.status.success())
 }
@@ -51,7 +51,7 @@ fn open_to_all(dir: &Path, mode: u32) {
     std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
 }
 
-fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
+pub(crate) fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
     let (image, point) = (scratch.join("image"), scratch.join("mount"));
     std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
     std::fs::create_dir(&point).unwrap();
@@ -60,7 +60,7 @@ fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
     (made && run("mount", &["-o", "loop", text(&image), text(&point)])).then_some(point)
 }
 
-fn mount_kind(scratch: &Path, kind: &str, options: &str) -> Option<PathBuf> {
+pub(crate) fn mount_kind(scratch: &Path, kind: &str, options: &str) -> Option<PathBuf> {
     let point = scratch.join("mount");
     std::fs::create_dir(&point).unwrap();
     run("mount", &["-t", kind, "-o", options, "none", text(&point)]).then_some(point)

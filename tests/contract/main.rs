@@ -16,6 +16,7 @@ mod policy;
 mod read;
 mod remove;
 mod root;
+mod unmovable;
 mod walk;
 mod write;
 
@@ -31,6 +32,7 @@ const NOT_AGAIN: &[&str] = &[
     "deep_trees",
     "branches_at_every",
     "longest_forms",
+    "unmovable",
 ];
 
 #[test]
