@@ -16,6 +16,7 @@ mod policy;
 mod read;
 mod remove;
 mod root;
+mod served;
 mod unmovable;
 mod walk;
 mod write;
