@@ -2,8 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use beneath::{Budget, ErrorKind, Policy, Removed, ResolverChoice, Root, ambient_authority};
@@ -11,8 +10,7 @@ use rustix::fs::{CWD, Mode, RenameFlags, mkdirat, renameat_with};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::filesystems::{mount_kind, on_loop, run};
-use crate::support::namespace::with_private_mounts;
+use crate::filesystems::{mount_kind, mounted, on_loop, run};
 use crate::support::seccomp::{Denial, denied};
 use crate::support::{Arena, child, resolvers, skip, tree};
 
@@ -204,20 +202,6 @@ fn a_guest_that_exchanges_the_way_back_gains_nothing() {
         assert!(swaps.into_inner() >= 20, "nothing was exchanged");
         arena.verify();
     }
-}
-
-/// Mounts what `make` makes in a scratch directory, and runs `body` there; prints why not where it cannot be had.
-fn mounted(test: &str, make: fn(&Path) -> Option<PathBuf>, body: fn(&Path)) {
-    child::run(test, || {
-        with_private_mounts(|| {
-            let scratch = tempfile::tempdir().unwrap();
-            let Some(point) = make(scratch.path()) else {
-                return skip("the file system cannot be made or mounted here");
-            };
-            body(&point);
-            let _ = Command::new("umount").args(["-R", "-l"]).arg(&point).output();
-        });
-    });
 }
 
 /// A lower directory of an overlay is on another file system until it is copied up, which a directory never is by a rename.

@@ -9,13 +9,13 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::io::Errno;
 
+use super::chain::Chain;
+use super::frame::Frame;
+use crate::error::ErrorKind;
 use crate::root::Root;
 use crate::root::budget::{Budget, Left, Removed};
 use crate::root::draft::{rename_new, unguessable_name};
 use crate::root::scan::Scanner;
-use super::chain::Chain;
-use super::frame::Frame;
-use crate::error::ErrorKind;
 
 /// How many directories are held open at a time.
 const HELD: usize = 24;
@@ -99,14 +99,14 @@ impl<'r> Removal<'r> {
         }
         let dir = Rc::clone(&frame.dir);
         let more = scanner.next_batch(dir.as_fd(), |name, hint| match hint {
-            _ if frame.stays.names.contains(name) || self.exhausted() => {}
+            _ if frame.ended || frame.stays.names.contains(name) || self.exhausted() => {}
             FileType::Directory => frame.pending.push(name.to_owned()),
             _ if self.unlink(frame, name) => {}
             // The hint was stale or missing.
             _ => frame.pending.push(name.to_owned()),
         });
         match more {
-            Ok(more) => frame.ended = !more,
+            Ok(more) => frame.ended |= !more,
             Err(errno) => {
                 frame.ended = true;
                 self.leave(frame, c"", ErrorKind::of(errno));
@@ -121,7 +121,7 @@ impl<'r> Removal<'r> {
             Ok(()) => self.report.files += 1,
             Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return false,
-            Err(errno) => self.leave(frame, name, ErrorKind::of(errno)),
+            Err(errno) => self.refused(frame, name, errno),
         }
         true
     }
@@ -264,7 +264,7 @@ impl<'r> Removal<'r> {
             // It has filled again, or was exchanged for another: open what is there now.
             Err(Errno::NOTEMPTY | Errno::EXIST) => self.try_again(&mut holder, name),
             Err(Errno::NOTDIR) => self.unlink_exchanged(&mut holder, name),
-            Err(errno) => self.leave(&mut holder, &name, ErrorKind::of(errno)),
+            Err(errno) => self.refused(&mut holder, &name, errno),
         }
         Some(holder)
     }
@@ -324,6 +324,17 @@ impl<'r> Removal<'r> {
         }
         self.report.complete = true;
         None
+    }
+
+    /// Notes that the kernel refuses to remove an entry.
+    fn refused(&mut self, frame: &mut Frame, name: &CStr, errno: Errno) {
+        self.leave(frame, name, ErrorKind::of(errno));
+        if errno == Errno::ROFS {
+            // So is all the rest of it. A guest can make read-only snapshots of any size, and trying each entry of one would
+            // use up the budget before the rest of the tree is reached.
+            frame.pending.clear();
+            frame.ended = true;
+        }
     }
 
     /// Notes that an entry of `frame` stays; an empty name is the directory itself.
