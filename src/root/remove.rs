@@ -39,11 +39,13 @@ impl Root {
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) or [`NotDirectory`](ErrorKind::NotDirectory) if `path` is not a real directory,
     /// [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution. What could not be removed further down is
-    /// no error but told in [`Removed`].
+    /// no error but reported in [`Removed`].
     ///
     /// # Races
     /// Nothing outside the tree is touched, whatever the guest does. A guest that keeps creating makes it end with
-    /// [`complete`](Removed::complete) false.
+    /// [`complete`](Removed::complete) false. The number of calls and the time between them are bounded, a single call is
+    /// not: a guest that is inside a large `write`, or that serves the file system, can make the kernel wait. See
+    /// [`Budget`] for what to do about it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -78,7 +80,7 @@ impl Root {
     ///
     /// # Errors
     /// As [`remove_tree_contained`](Self::remove_tree_contained), as long as the directory still has its name. Once it was
-    /// moved, whatever goes wrong is told in [`Removed`].
+    /// moved, whatever goes wrong is reported in [`Removed`].
     ///
     /// # Races
     /// A guest that holds a descriptor or working directory inside can still create there until the removal has passed.
@@ -107,7 +109,7 @@ impl Root {
             }
             return Err(failed(errno));
         }
-        // It has lost its name, so from here on whatever goes wrong is told as something left.
+        // It has lost its name, so from here on whatever goes wrong is reported as something left.
         Ok(Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).unwrap_or_else(
             |errno| Removed {
                 left: vec![Left { path: PathBuf::new(), kind: ErrorKind::of(errno) }],
