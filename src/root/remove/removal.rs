@@ -99,8 +99,9 @@ impl<'r> Removal<'r> {
         }
         let dir = Rc::clone(&frame.dir);
         let more = scanner.next_batch(dir.as_fd(), |name, hint| match hint {
-            _ if frame.ended || frame.stays.names.contains(name) || self.exhausted() => {}
+            _ if frame.ended || frame.stays.names.contains(name) => {}
             FileType::Directory => frame.pending.push(name.to_owned()),
+            _ if self.exhausted() => {}
             _ if self.unlink(frame, name) => {}
             // The hint was stale or missing.
             _ => frame.pending.push(name.to_owned()),
@@ -350,8 +351,10 @@ impl<'r> Removal<'r> {
             room > 0
         });
         let path = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
-        if self.report.left.iter().all(|left| left.path != path) {
-            self.report.left.push(Left { path, kind });
+        let left = Left { path, kind };
+        // A directory that was closed and is read again has its leftovers found again.
+        if !self.report.left.contains(&left) {
+            self.report.left.push(left);
         }
     }
 
