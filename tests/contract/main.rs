@@ -33,6 +33,7 @@ const NOT_AGAIN: &[&str] = &[
     "deep_trees",
     "branches_at_every",
     "longest_forms",
+    "read_only_subvolumes",
     "unmovable",
 ];
 
