@@ -49,7 +49,8 @@
 //!   a real (non-link) entry beneath the root.
 //! * **No hang.** No call waits for a FIFO, a lease or a guest that keeps creating.
 //! * **No torn file.** A name appears with its whole content or not at all.
-//! * **Bounds.** Memory, descriptors and time are bounded whatever the tree looks like.
+//! * **Bounds.** Memory, descriptors, the number of calls to the kernel and the time between them are bounded whatever the
+//!   tree looks like.
 //! * **No silent loss.** What is refused is reported, with an [`ErrorKind`] that says what to do about it.
 //! * **No panic** on any input.
 //!
@@ -59,6 +60,8 @@
 //!
 //! * The content of a file that a guest still holds open is not a snapshot.
 //! * A file is the guest's once it is published: it may change, move or delete it at once.
+//! * How long a single call to the kernel takes: a guest inside a large `write`, or one that serves the file system, can
+//!   make it wait. [`Budget`] says what to do about it.
 //! * Mounts that the host makes inside the tree are refused, not understood.
 //! * Who may call is not decided here: hand a `Root` only to code that may use all of it.
 //! * Linux only.

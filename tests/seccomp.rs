@@ -271,26 +271,6 @@ fn removal_needs_neither_openat2_nor_noreplace() {
     });
 }
 
-/// As the lower directories of an overlay.
-#[test]
-fn where_directories_cannot_be_moved_what_lies_too_deep_stays_and_is_told() {
-    for choice in support::resolvers() {
-        let arena = Arena::quick();
-        arena.dir("t");
-        drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
-        let root = arena.open(Policy::default().with_resolver(choice));
-        let removed = denied(&[Denial::RenameNoReplace(Errno::XDEV)], || {
-            root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
-        });
-        assert!(!removed.complete, "{removed:?}");
-        assert_eq!((removed.directories, removed.left_total), (0, 1), "{removed:?}");
-        assert_eq!(removed.left[0].kind, ErrorKind::TooMany);
-        assert_eq!(removed.left[0].path.components().count(), 256, "that many were held open");
-        assert_eq!(support::tree::depth(fs::File::open(arena.at("t")).unwrap(), "d"), 300);
-        assert!(root.remove_tree_contained("t").unwrap().complete);
-    }
-}
-
 /// Once it has lost its name there is no error any more, only something that is left.
 #[test]
 fn a_failure_in_the_quarantine_is_told_as_something_left() {

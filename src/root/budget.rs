@@ -6,6 +6,31 @@ use std::time::Duration;
 use crate::error::ErrorKind;
 
 /// Bounds on a removal, so that a guest that keeps creating cannot keep the host.
+///
+/// What is bounded is the number of calls to the kernel and the time between them: the clock is read for each entry, and
+/// once the time is over nothing further begins. How long a single call takes, nothing in a process can bound:
+/// - A guest task inside one large `write` holds the lock of that file, and `unlink` and `rename` wait for it, also in
+///   another session on the same file system, also after the guest was killed.
+/// - A file system that the guest serves itself (FUSE), or a page fault that it handles (userfaultfd), may never answer.
+///
+/// So give each session a file system of its own, give guests neither FUSE nor userfaultfd, remove after the guest is
+/// dead, and remove on a thread that you can afford to lose.
+///
+/// Where directories cannot be moved (without the key of an encrypted tree, with a project id for each level, in the lower
+/// layer of an overlay) the removal has to reach the bottom of the tree before anything goes. There a budget of fewer
+/// entries than levels, or too little time to go through them, makes no progress however often it is given.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+/// root.ensure_dir("job/a/b")?;
+/// let little = beneath::Budget::default().with_entries(1).with_time(Duration::from_secs(1));
+/// assert!(!root.remove_tree_contained_within("job", little)?.complete);
+/// assert!(root.remove_tree_contained("job")?.complete);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     pub(super) entries: u64,
@@ -34,7 +59,8 @@ impl Budget {
         self
     }
 
-    /// Stops after `passes` directories had to be gone through once more because they had filled again.
+    /// Stops after `passes` directories had to be gone through once more because they had filled again, or had changed in
+    /// another way.
     #[must_use]
     pub fn with_passes(mut self, passes: u32) -> Self {
         self.passes = passes;
@@ -47,7 +73,7 @@ impl Budget {
         self.time
     }
 
-    /// Stops after `time`.
+    /// Begins nothing further after `time`; see above for what this does not bound.
     #[must_use]
     pub fn with_time(mut self, time: Duration) -> Self {
         self.time = time;
@@ -66,17 +92,22 @@ pub struct Removed {
     pub directories: u64,
     /// Whether the top itself is gone.
     pub complete: bool,
-    /// What stayed and why; no more than the first few.
+    /// What stayed and why; no more than the first 32.
     pub left: Vec<Left>,
     /// How many entries are known to have stayed.
     pub left_total: u64,
 }
 
 /// Something a removal could not remove.
+///
+/// Nothing that a removal does helps against a read-only subvolume of btrfs, which a guest without privileges can make
+/// inside its tree: it stays with all that is in it, reported once with the kind of a read-only file system. The owner or root clears the flag
+/// with `btrfs property set <path> ro false`; the next removal takes it away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// Where it is, relative to the top; empty for the top itself.
+    /// Where it is, relative to the top; empty for the top itself. For what is too deep for a path of the kernel's, the
+    /// lowest directory around it that a path reaches.
     pub path: PathBuf,
     /// Why it is still there; [`Busy`](ErrorKind::Busy) if the budget ran out.
     pub kind: ErrorKind,

@@ -4,21 +4,23 @@
 //! a deep tree and out of memory on a wide one, hangs on a FIFO, stops at the first directory it may not enter, and
 //! never ends while a guest keeps creating.
 //!
-//! Defence: a loop over at most [`HELD`] open directories, each opened from the handle of the one above without
-//! following links or crossing mounts. What lies deeper is first moved up into the doomed top. Names are
-//! read a bufferful at a time; directories are tried again until they are gone; a [`Budget`] ends it all.
+//! Defence: a loop over at most 24 open directories, each opened from the handle of the one above without
+//! following links or crossing mounts. What lies deeper is first moved up into the doomed top. Where it cannot be moved,
+//! directories above are closed and entered again by name on the way back. Names are read a bufferful at a time;
+//! directories are tried again until they are gone; a [`Budget`] ends it all.
 //!
-//! Left: where directories cannot be moved, what lies deeper than [`MOST`] stays and is told. `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was
-//! in the doomed tree as well.
+//! Left: `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was in
+//! the doomed tree as well. Where directories cannot be moved, a budget that ends before the bottom of the deepest branch
+//! is reached removes little, each time anew. What a call waits for in the kernel nobody can bound; see [`Budget`].
 
-use std::ffi::{CStr, CString, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+mod chain;
+mod frame;
+mod removal;
+
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::time::Instant;
 
-use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
+use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
 use super::Root;
@@ -26,17 +28,8 @@ use super::budget::{Budget, Left, Removed};
 use super::draft::{rename_new, unguessable_name};
 use super::path::{Checked, Meant};
 use super::resolve::{describe_at, subject};
-use super::scan::Scanner;
 use crate::error::{Error, ErrorKind, Result};
-
-/// How many directories are held open at a time.
-const HELD: usize = 24;
-/// How many where directories cannot be moved, as the lower ones of an overlay.
-const MOST: usize = 256;
-/// How many directories that were moved up the top remembers.
-const PENDING: usize = 1024;
-/// How many leftovers a report tells by name.
-const TOLD: usize = 32;
+use removal::Removal;
 
 const OPERATION: &str = "remove";
 
@@ -46,11 +39,13 @@ impl Root {
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) or [`NotDirectory`](ErrorKind::NotDirectory) if `path` is not a real directory,
     /// [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution. What could not be removed further down is
-    /// no error but told in [`Removed`].
+    /// no error but reported in [`Removed`].
     ///
     /// # Races
     /// Nothing outside the tree is touched, whatever the guest does. A guest that keeps creating makes it end with
-    /// [`complete`](Removed::complete) false.
+    /// [`complete`](Removed::complete) false. The number of calls and the time between them are bounded, a single call is
+    /// not: a guest that is inside a large `write`, or that serves the file system, can make the kernel wait. See
+    /// [`Budget`] for what to do about it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -85,7 +80,7 @@ impl Root {
     ///
     /// # Errors
     /// As [`remove_tree_contained`](Self::remove_tree_contained), as long as the directory still has its name. Once it was
-    /// moved, whatever goes wrong is told in [`Removed`].
+    /// moved, whatever goes wrong is reported in [`Removed`].
     ///
     /// # Races
     /// A guest that holds a descriptor or working directory inside can still create there until the removal has passed.
@@ -114,7 +109,7 @@ impl Root {
             }
             return Err(failed(errno));
         }
-        // It has lost its name, so from here on whatever goes wrong is told as something left.
+        // It has lost its name, so from here on whatever goes wrong is reported as something left.
         Ok(Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).unwrap_or_else(
             |errno| Removed {
                 left: vec![Left { path: PathBuf::new(), kind: ErrorKind::of(errno) }],
@@ -131,259 +126,5 @@ fn real_directory<'n>(dir: BorrowedFd<'_>, name: &'n [u8]) -> rustix::io::Result
         entry if entry.is_dir() => Ok(name),
         entry if entry.is_symlink() => Err(Errno::LOOP),
         _ => Err(Errno::NOTDIR),
-    }
-}
-
-/// A directory that is being emptied.
-struct Frame {
-    dir: Rc<OwnedFd>,
-    /// Its name in the directory that holds it.
-    name: CString,
-    /// Directories seen in it but not entered yet, at most a bufferful.
-    pending: Vec<CString>,
-    ended: bool,
-    /// Something in it stays, so going through it again is no use.
-    stuck: bool,
-}
-
-impl Frame {
-    fn new(dir: OwnedFd, name: CString) -> Self {
-        let dir = Rc::new(dir);
-        Self { dir, name, pending: Vec::new(), ended: false, stuck: false }
-    }
-
-    /// Runs a call on this directory, and once more after widening the directory's mode if that was in the way.
-    fn permitted<T>(&self, call: impl Fn(BorrowedFd<'_>) -> rustix::io::Result<T>) -> rustix::io::Result<T> {
-        match call(self.dir.as_fd()) {
-            Err(Errno::ACCESS) => {
-                // Through the handle. Should it fail, the second call tells why.
-                let _ = fchmod(&self.dir, Mode::RWXU);
-                call(self.dir.as_fd())
-            }
-            result => result,
-        }
-    }
-}
-
-struct Removal<'r> {
-    root: &'r Root,
-    budget: Budget,
-    deadline: Option<Instant>,
-    spent: u64,
-    passes: u32,
-    /// The budget has run out.
-    over: bool,
-    /// More directories were moved up into the top than it can remember, so it must be read again.
-    overlooked: bool,
-    /// The directories around the one that is being emptied, the top first.
-    above: Vec<Frame>,
-    report: Removed,
-}
-
-impl<'r> Removal<'r> {
-    fn new(root: &'r Root, budget: Budget) -> Self {
-        Self {
-            root,
-            budget,
-            deadline: Instant::now().checked_add(budget.time),
-            spent: 0,
-            passes: 0,
-            over: false,
-            overlooked: false,
-            above: Vec::with_capacity(HELD),
-            report: Removed::default(),
-        }
-    }
-
-    fn run(mut self, parent: BorrowedFd<'_>, top: &[u8]) -> rustix::io::Result<Removed> {
-        let top = CString::new(top).map_err(|_| Errno::INVAL)?;
-        let mut scanner = Scanner::new();
-        let mut frame = Frame::new(self.root.enter(parent, &top)?, top);
-        loop {
-            if self.exhausted() {
-                self.leave(&mut frame, c"", ErrorKind::Busy);
-                return Ok(self.report);
-            }
-            if let Some(name) = frame.pending.pop() {
-                if let Some(inner) = self.descend(&mut frame, name) {
-                    self.above.push(std::mem::replace(&mut frame, inner));
-                }
-            } else if !frame.ended {
-                self.sweep(&mut frame, &mut scanner);
-            } else if let Some(next) = self.close(frame, parent) {
-                frame = next;
-            } else {
-                return Ok(self.report);
-            }
-        }
-    }
-
-    /// Unlinks a bufferful of entries, and keeps the directories among them for later.
-    fn sweep(&mut self, frame: &mut Frame, scanner: &mut Scanner) {
-        let dir = Rc::clone(&frame.dir);
-        let more = scanner.next_batch(dir.as_fd(), |name, hint| match hint {
-            FileType::Directory => frame.pending.push(name.to_owned()),
-            _ if self.exhausted() => {}
-            _ => self.unlink(frame, name),
-        });
-        match more {
-            Ok(more) => frame.ended = !more,
-            Err(errno) => {
-                frame.ended = true;
-                self.leave(frame, c"", ErrorKind::of(errno));
-            }
-        }
-    }
-
-    fn unlink(&mut self, frame: &mut Frame, name: &CStr) {
-        self.spent += 1;
-        match frame.permitted(|dir| unlinkat(dir, name, AtFlags::empty())) {
-            Ok(()) => self.report.files += 1,
-            Err(Errno::NOENT) => {}
-            // The hint was stale or missing.
-            Err(Errno::ISDIR) => frame.pending.push(name.to_owned()),
-            Err(errno) => self.leave(frame, name, ErrorKind::of(errno)),
-        }
-    }
-
-    /// Opens a directory of this one to empty it, or deals with it otherwise.
-    fn descend(&mut self, frame: &mut Frame, name: CString) -> Option<Frame> {
-        self.spent += 1;
-        // Two are open besides those above: this one and the one to be opened.
-        if self.above.len() + 2 > HELD && self.hoist(frame, &name) {
-            return None;
-        }
-        if self.above.len() + 2 > MOST {
-            self.leave(frame, &name, ErrorKind::TooMany);
-            return None;
-        }
-        match frame.permitted(|dir| self.root.enter(dir, &*name)) {
-            Ok(dir) => return Some(Frame::new(dir, name)),
-            Err(Errno::NOENT) => {}
-            Err(Errno::NOTDIR | Errno::LOOP) => self.unlink(frame, &name),
-            // It was moved away just then, and another is there now.
-            Err(Errno::AGAIN) => {
-                self.passes += 1;
-                frame.pending.push(name);
-            }
-            // The process has few descriptors left: go no deeper.
-            Err(Errno::MFILE | Errno::NFILE) if self.hoist(frame, &name) => {}
-            // A directory that cannot be opened may still be empty.
-            Err(cause) => match frame.permitted(|dir| unlinkat(dir, &*name, AtFlags::REMOVEDIR)) {
-                Ok(()) => self.report.directories += 1,
-                Err(_) => self.leave(frame, &name, ErrorKind::of(cause)),
-            },
-        }
-        None
-    }
-
-    /// Removes a directory if it is empty, and else moves it up into the top, to be found there with fewer directories
-    /// held open. False where it cannot be moved, as a lower directory of an overlay: then it must be entered here.
-    fn hoist(&mut self, frame: &mut Frame, name: &CStr) -> bool {
-        match frame.permitted(|dir| unlinkat(dir, name, AtFlags::REMOVEDIR)) {
-            Ok(()) => self.report.directories += 1,
-            Err(Errno::NOENT) => {}
-            Err(Errno::NOTDIR) => self.unlink(frame, name),
-            Err(_) => match self.move_up(frame, name) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(_) => return false,
-            },
-        }
-        true
-    }
-
-    /// Tries the top first. On a full disk it may have no room for another name, but then one below it has.
-    fn move_up(&mut self, frame: &mut Frame, name: &CStr) -> rustix::io::Result<()> {
-        let fresh = CString::new(unguessable_name()?).map_err(|_| Errno::INVAL)?;
-        let mut outcome = Err(Errno::MFILE);
-        for (depth, holder) in self.above.iter_mut().enumerate() {
-            let rename =
-                |dir: BorrowedFd<'_>| rename_new(dir, name.to_bytes(), holder.dir.as_fd(), fresh.to_bytes());
-            outcome = match frame.permitted(rename) {
-                // A directory that moves must be writable itself, since its `..` changes.
-                Err(Errno::ACCESS) => self
-                    .root
-                    .enter(frame.dir.as_fd(), name)
-                    .and_then(|dir| fchmod(dir, Mode::RWXU))
-                    .and_then(|()| rename(frame.dir.as_fd())),
-                result => result,
-            };
-            match outcome {
-                Ok(()) if holder.pending.len() < PENDING => holder.pending.push(fresh),
-                // The others are read again for what is left in them; the top not for ever.
-                Ok(()) => self.overlooked |= depth == 0,
-                Err(Errno::NOENT) => {}
-                Err(_) => continue,
-            }
-            break;
-        }
-        outcome
-    }
-
-    /// Removes a directory that was gone through, and gives the one to go on with: the one that held it, itself once more
-    /// if it has filled again, or none at the end.
-    fn close(&mut self, done: Frame, parent: BorrowedFd<'_>) -> Option<Frame> {
-        self.spent += 1;
-        let Some(mut holder) = self.above.pop() else { return self.close_top(done, parent) };
-        match holder.permitted(|dir| unlinkat(dir, &*done.name, AtFlags::REMOVEDIR)) {
-            Ok(()) => self.report.directories += 1,
-            Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck => holder.stuck = true,
-            // It has filled again, or was exchanged for another: open what is there now.
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                self.passes += 1;
-                holder.pending.push(done.name);
-            }
-            Err(Errno::NOTDIR) => self.unlink(&mut holder, &done.name),
-            Err(errno) => self.leave(&mut holder, &done.name, ErrorKind::of(errno)),
-        }
-        Some(holder)
-    }
-
-    fn close_top(&mut self, mut done: Frame, parent: BorrowedFd<'_>) -> Option<Frame> {
-        match unlinkat(parent, &*done.name, AtFlags::REMOVEDIR) {
-            Ok(()) => self.report.directories += 1,
-            Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) if done.stuck && !self.overlooked => return None,
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                if !std::mem::take(&mut self.overlooked) {
-                    self.passes += 1;
-                }
-                match self.root.enter(parent, &done.name) {
-                    Ok(dir) => return Some(Frame::new(dir, done.name)),
-                    Err(Errno::NOENT) => {}
-                    Err(errno) => {
-                        self.leave(&mut done, c"", ErrorKind::of(errno));
-                        return None;
-                    }
-                }
-            }
-            Err(errno) => {
-                self.leave(&mut done, c"", ErrorKind::of(errno));
-                return None;
-            }
-        }
-        self.report.complete = true;
-        None
-    }
-
-    /// Notes that an entry of `frame` stays; an empty name is the directory itself.
-    fn leave(&mut self, frame: &mut Frame, name: &CStr, kind: ErrorKind) {
-        frame.stuck = true;
-        self.report.left_total += 1;
-        if self.report.left.len() < TOLD {
-            let around = self.above.iter().map(|frame| &*frame.name).chain([&*frame.name, name]).skip(1);
-            let path = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
-            self.report.left.push(Left { path, kind });
-        }
-    }
-
-    fn exhausted(&mut self) -> bool {
-        self.over = self.over
-            || self.spent >= self.budget.entries
-            || self.passes > self.budget.passes
-            // The clock is read without a syscall, but still not for every entry.
-            || (self.spent.is_multiple_of(32) && self.deadline.is_some_and(|deadline| Instant::now() >= deadline));
-        self.over
     }
 }

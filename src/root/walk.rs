@@ -37,10 +37,13 @@ impl Root {
     /// # Errors
     /// [`NotDirectory`](ErrorKind::NotDirectory), [`Symlink`](ErrorKind::Symlink), [`NotFound`](ErrorKind::NotFound)
     /// and the kinds of every resolution. An entry that cannot be described is an error of its own, and the rest
-    /// follows.
+    /// follows. A directory that cannot be read on ends the listing with an error, which is [`Busy`](ErrorKind::Busy) if
+    /// entry after entry vanishes and [`Io`](ErrorKind::Io) if a file system returns nothing but `.` and `..`, or a name
+    /// that is none.
     ///
     /// # Races
-    /// Entries that vanish before they are described are left out.
+    /// Entries that vanish before they are described are left out. A file system that a guest serves may list without end,
+    /// the same name again and again, and may take any time for each answer.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -70,7 +73,7 @@ impl Root {
     /// [`CrossDevice`](ErrorKind::CrossDevice) for a mount; and any other kind for what could not be entered.
     ///
     /// # Races
-    /// Each entry was, at some moment, in the directory it is told in; the directory may have moved since.
+    /// Each entry was, at some moment, in the directory it is shown in; the directory may have moved since.
     pub fn walk(&self, path: impl AsRef<Path>, limits: Limits) -> Result<Walk> {
         let path = Checked::new("walk", path.as_ref(), Meant::DirectoryOrRoot)?;
         let dir = self.open("walk", path, DIRECTORY)?;
@@ -150,28 +153,28 @@ impl Entry {
     }
 }
 
-/// One open directory, and the names read from it but not told yet.
+/// One open directory, and the names read from it but not shown yet.
 #[derive(Debug)]
 struct Level {
     dir: OwnedFd,
     /// A bufferful of names, each with its NUL.
     names: Vec<u8>,
-    told: usize,
+    shown: usize,
     ended: bool,
 }
 
 impl Level {
     fn new(dir: OwnedFd) -> Self {
-        Self { dir, names: Vec::new(), told: 0, ended: false }
+        Self { dir, names: Vec::new(), shown: 0, ended: false }
     }
 
     /// The next entry that is still there, its path behind `prefix`.
     fn next(&mut self, scanner: &mut Scanner, prefix: &Path) -> Option<Result<Entry, (PathBuf, Errno)>> {
         let mut vanished = 0;
         loop {
-            let rest = self.names.get(self.told..).unwrap_or_default();
+            let rest = self.names.get(self.shown..).unwrap_or_default();
             if let Ok(name) = CStr::from_bytes_until_nul(rest) {
-                self.told += name.count_bytes() + 1;
+                self.shown += name.count_bytes() + 1;
                 let path = || join(prefix, name);
                 match describe_at(self.dir.as_fd(), name) {
                     Ok(metadata) => return Some(Ok(Entry { path: path(), metadata })),
@@ -192,7 +195,7 @@ impl Level {
                 return None;
             }
             self.names.clear();
-            self.told = 0;
+            self.shown = 0;
             let names = &mut self.names;
             match scanner.next_batch(self.dir.as_fd(), |name, _| names.extend(name.to_bytes_with_nul())) {
                 Ok(more) => self.ended = !more,
@@ -241,7 +244,7 @@ pub struct Walk {
     levels: Vec<Level>,
     /// Path of the last level.
     prefix: PathBuf,
-    /// A directory that was told and is to be entered next.
+    /// A directory that was shown and is to be entered next.
     enter: Option<PathBuf>,
     seen: u64,
     truncated: bool,

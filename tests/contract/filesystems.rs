@@ -4,12 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use beneath::{Budget, Root, ambient_authority};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use tempfile::TempDir;
 
-use crate::support::child::rerun;
+use crate::support::child::{self, rerun};
 use crate::support::namespace::with_private_mounts;
-use crate::support::skip;
+use crate::support::{Arena, kind, skip};
 
 /// A file system to mount: how it is made in a scratch directory, and where it is then found.
 struct FileSystem {
@@ -37,7 +38,7 @@ struct Abilities {
     hard_links: bool,
 }
 
-fn run(program: &str, arguments: &[&str]) -> bool {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> bool {
     let output = Command::new(program).args(arguments).output();
     output.is_ok_and(|output| output.status.success())
 }
@@ -51,7 +52,7 @@ fn open_to_all(dir: &Path, mode: u32) {
     std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
 }
 
-fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
+pub(crate) fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
     let (image, point) = (scratch.join("image"), scratch.join("mount"));
     std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
     std::fs::create_dir(&point).unwrap();
@@ -60,10 +61,24 @@ fn on_loop(scratch: &Path, megabytes: u64, make: &[&str]) -> Option<PathBuf> {
     (made && run("mount", &["-o", "loop", text(&image), text(&point)])).then_some(point)
 }
 
-fn mount_kind(scratch: &Path, kind: &str, options: &str) -> Option<PathBuf> {
+pub(crate) fn mount_kind(scratch: &Path, kind: &str, options: &str) -> Option<PathBuf> {
     let point = scratch.join("mount");
     std::fs::create_dir(&point).unwrap();
     run("mount", &["-t", kind, "-o", options, "none", text(&point)]).then_some(point)
+}
+
+/// Mounts what `make` makes in a scratch directory, and runs `body` there; prints why not where it cannot be had.
+pub(crate) fn mounted(test: &str, make: fn(&Path) -> Option<PathBuf>, body: fn(&Path)) {
+    child::run(test, || {
+        with_private_mounts(|| {
+            let scratch = TempDir::new().unwrap();
+            let Some(point) = make(scratch.path()) else {
+                return skip("the file system cannot be made or mounted here");
+            };
+            body(&point);
+            let _ = run("umount", &["-R", "-l", text(&point)]);
+        });
+    });
 }
 
 fn overlay(scratch: &Path) -> Option<PathBuf> {
@@ -142,5 +157,42 @@ fn suite_passes_on_other_file_systems() {
             }
             let _ = run("umount", &["-R", "-l", text(&point)]);
         }
+    });
+}
+
+/// A guest without privileges can make both on btrfs. They can be entered, and nothing in them can be removed.
+#[test]
+fn read_only_subvolumes_are_left_at_once_and_the_rest_goes() {
+    const TEST: &str = "filesystems::read_only_subvolumes_are_left_at_once_and_the_rest_goes";
+    let make = |at: &Path| on_loop(at, 256, &["mkfs.btrfs", "-q", "-f"]);
+    mounted(TEST, make, |point| {
+        let arena = Arena::within(point);
+        arena.dir("t").dir("source/d/e").file("t/a/f", "x").file("t/z/f", "x");
+        for number in 0..500 {
+            arena.file(format!("source/d/{number}"), "").file(format!("source/{number}/f"), "");
+        }
+        let [source, writable, read_only] =
+            ["source-volume", "t/writable", "t/read-only"].map(|name| text(&arena.at(name)).to_owned());
+        let made = run("btrfs", &["subvolume", "create", &source])
+            && run("btrfs", &["subvolume", "create", &writable])
+            && run("cp", &["-r", text(&arena.at("source")), &source])
+            && run("btrfs", &["subvolume", "snapshot", "-r", &source, &read_only]);
+        if !made {
+            return skip("no subvolume can be made here");
+        }
+        arena.file("t/writable/f", "x");
+        let root = Root::open_ambient(arena.root(), ambient_authority()).unwrap();
+        let before = arena.snapshot();
+        let refusal = kind(root.write_exclusive("t/read-only/new", ""));
+        let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_entries(100)).unwrap();
+        assert!(!removed.complete && removed.left_total < 10, "{removed:?}");
+        assert!(removed.left.iter().all(|left| left.kind == refusal), "{removed:?}");
+        assert!(removed.left.iter().all(|left| left.path.starts_with("read-only")), "{removed:?}");
+        assert_eq!((removed.files, removed.directories), (3, 3), "{removed:?}");
+        assert_eq!(arena.names("t").len(), 1);
+        let kept = |path: &Path| path.starts_with("t/read-only");
+        assert!(before.paths().filter(|path| kept(path)).all(|path| arena.has(path)));
+        assert!(run("btrfs", &["property", "set", &read_only, "ro", "false"]));
+        assert!(root.remove_tree_contained("t").unwrap().complete);
     });
 }

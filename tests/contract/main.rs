@@ -16,7 +16,9 @@ mod policy;
 mod read;
 mod remove;
 mod root;
+mod served;
 mod single;
+mod unmovable;
 mod walk;
 mod write;
 
@@ -32,6 +34,8 @@ const NOT_AGAIN: &[&str] = &[
     "deep_trees",
     "branches_at_every",
     "longest_forms",
+    "read_only_subvolumes",
+    "unmovable",
 ];
 
 #[test]

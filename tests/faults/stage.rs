@@ -34,6 +34,7 @@ impl Play {
             for resolver in [ResolverChoice::Openat2, ResolverChoice::Walk] {
                 let lacks: &[Lack] = match (resolver, scenario.effect) {
                     (ResolverChoice::Walk, _) if scenario.links == Links::FollowBeneath => &[],
+                    (_, Effect::RemovesTree(_)) => &[Lack::Nothing, Lack::Moves],
                     (ResolverChoice::Walk, _) => &[Lack::Nothing],
                     (_, Effect::Creates | Effect::Replaces) => {
                         &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks]

@@ -104,6 +104,7 @@ fn jobs() -> Vec<Job> {
                 continue;
             }
             let lacks: &[Lack] = match scenario.effect {
+                Effect::RemovesTree(_) => &[Lack::Nothing, Lack::Moves],
                 _ if resolver == ResolverChoice::Walk && !full() => &[Lack::Nothing],
                 Effect::Creates | Effect::Replaces => {
                     &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks]

@@ -3,6 +3,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod child;
+pub(crate) mod fuse;
 pub(crate) mod namespace;
 pub(crate) mod op;
 pub(crate) mod seccomp;

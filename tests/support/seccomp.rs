@@ -47,6 +47,8 @@ pub(crate) enum Denial {
     LinkFollow(Errno),
     /// `renameat2` with `RENAME_NOREPLACE`.
     RenameNoReplace(Errno),
+    /// Every `renameat2`, as where directories cannot be moved.
+    Rename(Errno),
     /// `unlinkat` of anything but a directory.
     Unlink(Errno),
     /// `unlinkat` of a directory.
@@ -66,6 +68,7 @@ impl Denial {
             Self::LinkEmptyPath(errno) => (number::LINKAT, set(4, AT_EMPTY_PATH), errno),
             Self::LinkFollow(errno) => (number::LINKAT, set(4, AT_SYMLINK_FOLLOW), errno),
             Self::RenameNoReplace(errno) => (number::RENAMEAT2, set(4, RENAME_NOREPLACE), errno),
+            Self::Rename(errno) => (number::RENAMEAT2, None, errno),
             Self::Unlink(errno) => {
                 (number::UNLINKAT, Some((2, SeccompCmpOp::MaskedEq(AT_REMOVEDIR), 0)), errno)
             }

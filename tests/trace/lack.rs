@@ -14,6 +14,8 @@ pub(crate) enum Lack {
     /// Nor unnamed files.
     HardLinks,
     NoReplace,
+    /// Directories cannot be moved.
+    Moves,
 }
 
 impl Lack {
@@ -24,6 +26,7 @@ impl Lack {
             Self::EmptyPath => "no AT_EMPTY_PATH",
             Self::HardLinks => "no links",
             Self::NoReplace => "no NOREPLACE",
+            Self::Moves => "no moves",
         }
     }
 
@@ -38,6 +41,7 @@ impl Lack {
                 let empty = libc::AT_EMPTY_PATH as u64;
                 (call.is(libc::SYS_linkat) && call.arguments[4] & empty != 0).then_some(Errno::ENOENT)
             }
+            Self::Moves => call.is(libc::SYS_renameat2).then_some(Errno::EXDEV),
             Self::NoReplace => {
                 let keeps = u64::from(libc::RENAME_NOREPLACE);
                 (call.is(libc::SYS_renameat2) && call.arguments[4] & keeps != 0).then_some(Errno::EINVAL)

@@ -1,6 +1,7 @@
 //! The calls under test, as the victim makes them.
 
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,7 @@ use beneath::{
     Access, Budget, Durability, Execute, Limits, Links, Policy, ResolverChoice, Result, Root,
     ambient_authority,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use super::scene::{Leaf, data};
@@ -175,11 +177,29 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario("remove_tree, inside", Leaf::Directory, Effect::RemovesTree("g"), |site| {
         site.root.remove_tree_contained("g").map(|removed| removal(removed.complete))
     }),
+    // Five levels, three of which can be open: the others are moved up, or closed and entered again.
+    scenario("remove_tree, few descriptors", Leaf::Directory, Effect::RemovesTree("g"), |site| {
+        let removed = with_descriptors(3, || site.root.remove_tree_contained("g"))?;
+        Ok(removal(removed.complete))
+    }),
     scenario("remove_tree, quarantined", Leaf::Directory, Effect::RemovesTree(LEAF), |site| {
         let removed = site.root.remove_tree_quarantined(LEAF, &site.host, Budget::default())?;
         Ok(removal(removed.complete))
     }),
 ];
+
+/// Runs `body` with no more than `spare` descriptors left.
+fn with_descriptors<T>(spare: u64, body: impl FnOnce() -> T) -> T {
+    let limit = getrlimit(Resource::Nofile);
+    let free = rustix::io::dup(std::io::stdout()).map_or(0, |free| free.as_raw_fd());
+    let few = u64::try_from(free).ok().map(|free| free + spare);
+    let few = Rlimit { current: few.min(limit.current.or(few)), ..limit };
+    // Without it this row shows less, and no harm is done.
+    let _ = setrlimit(Resource::Nofile, few);
+    let outcome = body();
+    let _ = setrlimit(Resource::Nofile, limit);
+    outcome
+}
 
 fn removal(complete: bool) -> Success {
     Success { incomplete: !complete, ..Success::default() }
