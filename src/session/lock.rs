@@ -19,7 +19,15 @@ const POLL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 #[must_use = "the lock ends when this is dropped"]
 pub struct SessionLock {
-    _file: ContainedFile,
+    file: ContainedFile,
+}
+
+impl Drop for SessionLock {
+    /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
+    fn drop(&mut self) {
+        // Should it fail, the lock ends with the last descriptor.
+        let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+    }
 }
 
 impl Session {
@@ -85,12 +93,13 @@ pub(super) fn lock(host: &Root) -> Result<SessionLock> {
         Err(Errno::WOULDBLOCK) => return Err(busy()),
         Err(errno) => return Err(Error::from_errno(OPERATION, LOCK, errno)),
     }
-    // Whoever removed the session meanwhile held the lock on a file that is no longer the session's.
-    let now = host.metadata(LOCK)?;
-    if (now.dev(), now.ino()) != (file.metadata().dev(), file.metadata().ino()) {
+    let lock = SessionLock { file };
+    // Whoever removed the lock's file meanwhile held the lock on a file that is no longer the session's.
+    let (now, held) = (host.metadata(LOCK)?, lock.file.metadata());
+    if (now.dev(), now.ino()) != (held.dev(), held.ino()) {
         return Err(busy());
     }
-    Ok(SessionLock { _file: file })
+    Ok(lock)
 }
 
 fn busy() -> Error {

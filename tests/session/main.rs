@@ -14,6 +14,9 @@ mod flaws_tools;
 mod flaws_tree;
 mod inbox;
 mod kill;
+#[path = "../support/mod.rs"]
+mod kit;
+mod lifetime;
 #[cfg(feature = "json")]
 mod message;
 mod naive;
