@@ -7,6 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::Session;
+use super::home::Home;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{ContainedFile, Root};
 
@@ -39,10 +40,12 @@ impl Session {
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if another thread or process holds it, [`NotFound`](ErrorKind::NotFound) if the session
-    /// was removed.
+    /// was removed, [`Unsupported`](ErrorKind::Unsupported) where the file system or a filter of system calls has no
+    /// `flock`.
     ///
     /// # Races
-    /// The guest has no part in it: the file is on the host's side.
+    /// The guest has no part in it: the file is on the host's side. While it is held nobody removes the session. A process
+    /// that was forked while it was held neither keeps it nor has it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -56,7 +59,11 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_lock(&self) -> Result<SessionLock> {
-        lock(self.host())
+        self.alive()?;
+        let lock = lock(self.host())?;
+        // Nobody removes it from here on: that takes the lock.
+        self.home.as_ref().map_or(Ok(()), Home::check_marker)?;
+        Ok(lock)
     }
 
     /// Takes the session's lock, waiting for it no longer than `patience`.

@@ -14,11 +14,14 @@ mod flaws_tools;
 mod flaws_tree;
 mod inbox;
 mod kill;
+mod kill_sessions;
 #[path = "../support/mod.rs"]
 mod kit;
 mod lifetime;
+mod marker;
 #[cfg(feature = "json")]
 mod message;
+mod mounts;
 mod naive;
 mod outbox;
 mod sessions;
