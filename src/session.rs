@@ -26,6 +26,7 @@ mod access;
 mod attachment;
 mod claim;
 mod clear;
+mod clock;
 mod collect;
 mod config;
 mod database;

@@ -1,9 +1,10 @@
 //! Ending sessions: one by id, or all that nobody has used for a while.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::claim::gone;
+use super::clock::Ages;
 use super::home::Identity;
 use super::layout::{CLAIMED, GUEST, HOST, Part, STATE, TRASH};
 use super::lock::{SessionLock, lock};
@@ -56,9 +57,10 @@ impl Swept {
     }
 }
 
-/// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one.
+/// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one. A wall clock
+/// that is set while this process runs makes nothing older.
 pub(super) fn age(entry: &Metadata) -> Duration {
-    SystemTime::now().duration_since(entry.changed()).unwrap_or_default()
+    Ages::of_process().of(entry)
 }
 
 impl Sessions {
@@ -190,6 +192,11 @@ impl Sessions {
     /// than 10,000 entries and 16 levels of the guest's side are looked at: of a larger session, what was seen and the
     /// directories of the layout count. A session whose lock is held is left, as [`Busy`](ErrorKind::Busy).
     ///
+    /// Only time counts that the host has watched: from the first session or sweep in this directory on, while the machine was
+    /// up. A wall clock that is set ahead, or comes up wrong after a boot, makes no session older. After a week with the
+    /// machine off, sessions go when they have been idle for `idle` without that week; see
+    /// [`sweep_by_wall_clock`](Self::sweep_by_wall_clock). The record of it is `.clock`, and sweeping often keeps it exact.
+    ///
     /// # Errors
     /// The kinds of every resolution of the directory itself. What happens to one session is reported in [`Swept`], and so is
     /// a directory that cannot be read.
@@ -203,18 +210,44 @@ impl Sessions {
     /// # let dir = tempfile::tempdir()?;
     /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
     /// # sessions.create(&SessionId::new("s"))?;
-    /// use std::time::{Duration, SystemTime};
+    /// use std::time::Duration;
     ///
     /// assert_eq!(sessions.sweep(Duration::from_secs(3600))?.kept, 1);
     /// assert_eq!(sessions.sweep(Duration::ZERO)?.removed, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sweep(&self, idle: Duration) -> Result<Swept> {
+        self.sweep_by(&Ages::watched(&self.root), idle)
+    }
+
+    /// [`sweep`](Self::sweep), with ages that the wall clock shows now, time without power included.
+    ///
+    /// For machines that are off most of the time, or after a long pause. A clock that is wrong removes sessions in use.
+    ///
+    /// # Errors
+    /// Those of [`sweep`](Self::sweep).
+    ///
+    /// # Races
+    /// Those of [`sweep`](Self::sweep).
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// # sessions.create(&SessionId::new("s"))?;
+    /// assert_eq!(sessions.sweep_by_wall_clock(std::time::Duration::from_secs(3600))?.kept, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep_by_wall_clock(&self, idle: Duration) -> Result<Swept> {
+        self.sweep_by(&Ages::by_wall_clock(), idle)
+    }
+
+    fn sweep_by(&self, ages: &Ages, idle: Duration) -> Result<Swept> {
         let survey = self.survey()?;
         let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
         for name in survey.remains {
             // A session that is being made right now is young.
-            let young = || self.root.metadata(&name).is_ok_and(|entry| age(&entry) < idle);
+            let young = || self.root.metadata(&name).is_ok_and(|entry| ages.of(&entry) < idle);
             if name.starts_with(REMOVED) || name.starts_with(NEW) && !young() {
                 swept.record(Path::new(&name), self.destroy(&name));
             } else if !name.starts_with(NEW) {
@@ -222,7 +255,7 @@ impl Sessions {
             }
         }
         for id in survey.sessions {
-            let used = |host: &[&str]| self.used_within(&id, host, |entry| age(entry) < idle);
+            let used = |host: &[&str]| self.used_within(&id, host, |entry| ages.of(entry) < idle);
             let outcome = match used(&[CLAIMED, STATE]) {
                 Ok(true) => Ok(None),
                 // Making the lock file has changed the directory of states.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use super::home::Home;
 use super::layout::{GUEST, HOST, ensure_guest, ensure_host};
 use super::marker::{Kind, kind_of, mark_group, mark_session};
-use super::{Session, SessionsConfig};
+use super::{Session, SessionsConfig, clock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
 use crate::root::{Access, Ensured, HardLinks, Mounts, Policy, Root};
@@ -44,6 +44,7 @@ pub(super) const REMOVED: &str = ".removed-";
 /// <sessions>/<session>/guest/{inbox,outbox,workspace}      mount this one into the container, nothing above it
 /// <sessions>/<session>/host/{staging,claimed,trash,state}  0700, never mounted
 /// <sessions>/<session>/.session                            says that this is a session, and which
+/// <sessions>/.clock                                        how long the sessions were watched, for `sweep`
 /// ```
 /// With [groups](Self::group) there are more levels above the sessions. Directories that the host has not marked as one or the
 /// other are left alone.
@@ -181,6 +182,7 @@ impl Sessions {
         if let Some(session) = self.complete(id)? {
             return Ok((session, Ensured::Existed));
         }
+        clock::begin(&self.root);
         let build = |dir: &Root| {
             let session = self.fill(id, dir)?;
             mark_session(dir, id.as_str()).map(|()| session)

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
 
 mod access;
+mod clock;
 mod database;
 #[cfg(feature = "tracing")]
 mod events;

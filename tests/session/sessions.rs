@@ -262,7 +262,7 @@ fn neither_removes_a_group_nor_makes_it_a_session() {
             assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
             assert!(error.to_string().ends_with("is a group"), "{error}");
         }
-        assert_eq!(names(&stage.sessions_path().join("red")), [".group", "guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("red")), [".clock", ".group", "guest", "host"]);
         assert_eq!(names(&stage.sessions_path().join("red/host")), [".session", "guest", "host"]);
         assert_eq!(names(&stage.sessions_path().join("empty")), [".group"]);
         assert_eq!(stage.sessions.groups().unwrap(), [empty, red]);
