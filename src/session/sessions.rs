@@ -177,7 +177,7 @@ impl Sessions {
     /// host may not give files to) and the kinds of every resolution.
     ///
     /// # Races
-    /// Of two concurrent callers exactly one is told [`Ensured::Created`].
+    /// Of two concurrent callers exactly one gets [`Ensured::Created`].
     pub fn create(&self, id: &SessionId) -> Result<(Session, Ensured)> {
         if let Some(session) = self.complete(id)? {
             return Ok((session, Ensured::Existed));
