@@ -26,20 +26,24 @@ mod access;
 mod attachment;
 mod claim;
 mod clear;
+mod clock;
 mod collect;
 mod config;
 mod database;
 mod delivery;
 mod event;
+mod home;
 mod inbox;
 mod layout;
 mod lock;
 mod mark;
+mod marker;
 #[cfg(feature = "json")]
 mod message;
 mod outbox;
 mod retire;
 mod sessions;
+mod survey;
 mod tail;
 mod usage;
 mod workspace;
@@ -61,22 +65,29 @@ pub use message::rewrite_message;
 pub use outbox::{Messages, Outbox};
 pub use retire::Swept;
 pub use sessions::Sessions;
+pub use survey::Survey;
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 pub use usage::{Quota, Usage};
 pub use workspace::{ListOptions, Listing, Workspace};
 
 use crate::error::Result;
 use crate::root::Root;
+use home::Home;
 
 /// One session: a directory shared with a guest, and one of the host's own.
 ///
 /// A session made by [`Sessions`] or laid over existing directories by [`from_roots`](Self::from_roots). Several
 /// `Session`s may be open on the same directories; [`try_lock`](Self::try_lock) is there to take turns.
+///
+/// Once a session of [`Sessions`] was removed, delivering, claiming and locking through a handle that is still open
+/// is [`NotFound`](crate::ErrorKind::NotFound), also if the id was made anew.
 #[derive(Debug)]
 pub struct Session {
     guest: Root,
     host: Root,
     config: Arc<SessionsConfig>,
+    /// None for a session that is laid over directories.
+    home: Option<Home>,
     /// Two directories of the host's side that every collection needs; no guest can replace them.
     claimed: OnceLock<Root>,
     trash: OnceLock<Root>,
@@ -110,7 +121,7 @@ impl Session {
     /// ```
     pub fn from_roots(guest: Root, host: Root) -> Result<Self> {
         layout::ensure_host(&host)?;
-        Ok(Self::assemble(guest, host, Arc::default()))
+        Ok(Self::assemble(guest, host, Arc::default(), None))
     }
 
     /// Replaces the limits, the mount point and the budget; the roots keep their policies.
@@ -120,8 +131,13 @@ impl Session {
         self
     }
 
-    fn assemble(guest: Root, host: Root, config: Arc<SessionsConfig>) -> Self {
-        Self { guest, host, config, claimed: OnceLock::new(), trash: OnceLock::new() }
+    fn assemble(guest: Root, host: Root, config: Arc<SessionsConfig>, home: Option<Home>) -> Self {
+        Self { guest, host, config, home, claimed: OnceLock::new(), trash: OnceLock::new() }
+    }
+
+    /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed.
+    fn alive(&self) -> Result<()> {
+        self.home.as_ref().map_or(Ok(()), Home::check)
     }
 
     /// Where claimed messages are. A person may have removed it since; then it is NotFound to whatever is moved there.

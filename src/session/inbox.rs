@@ -323,6 +323,7 @@ impl<'s> Writer<'s> {
     /// The message's directory, looked up once and then held: no link can come between.
     fn directory(&mut self) -> Result<&Root> {
         if self.dir.is_none() {
+            self.session.alive()?;
             let (dir, how) = self.session.guest().ensure_and_descend(&self.path)?;
             self.made_directory |= how == Ensured::Created;
             self.dir = Some(dir);

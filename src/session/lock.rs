@@ -7,6 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::Session;
+use super::home::Home;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{ContainedFile, Root};
 
@@ -19,7 +20,15 @@ const POLL: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 #[must_use = "the lock ends when this is dropped"]
 pub struct SessionLock {
-    _file: ContainedFile,
+    file: ContainedFile,
+}
+
+impl Drop for SessionLock {
+    /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
+    fn drop(&mut self) {
+        // Should it fail, the lock ends with the last descriptor.
+        let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+    }
 }
 
 impl Session {
@@ -31,10 +40,12 @@ impl Session {
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if another thread or process holds it, [`NotFound`](ErrorKind::NotFound) if the session
-    /// was removed.
+    /// was removed, [`Unsupported`](ErrorKind::Unsupported) where the file system or a filter of system calls has no
+    /// `flock`.
     ///
     /// # Races
-    /// The guest has no part in it: the file is on the host's side.
+    /// The guest has no part in it: the file is on the host's side. While it is held nobody removes the session. A process
+    /// that was forked while it was held neither keeps it nor has it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -48,7 +59,11 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_lock(&self) -> Result<SessionLock> {
-        lock(self.host())
+        self.alive()?;
+        let lock = lock(self.host())?;
+        // Nobody removes it from here on: that takes the lock.
+        self.home.as_ref().map_or(Ok(()), Home::check_marker)?;
+        Ok(lock)
     }
 
     /// Takes the session's lock, waiting for it no longer than `patience`.
@@ -85,12 +100,13 @@ pub(super) fn lock(host: &Root) -> Result<SessionLock> {
         Err(Errno::WOULDBLOCK) => return Err(busy()),
         Err(errno) => return Err(Error::from_errno(OPERATION, LOCK, errno)),
     }
-    // Whoever removed the session meanwhile held the lock on a file that is no longer the session's.
-    let now = host.metadata(LOCK)?;
-    if (now.dev(), now.ino()) != (file.metadata().dev(), file.metadata().ino()) {
+    let lock = SessionLock { file };
+    // Whoever removed the lock's file meanwhile held the lock on a file that is no longer the session's.
+    let (now, held) = (host.metadata(LOCK)?, lock.file.metadata());
+    if (now.dev(), now.ino()) != (held.dev(), held.ino()) {
         return Err(busy());
     }
-    Ok(SessionLock { _file: file })
+    Ok(lock)
 }
 
 fn busy() -> Error {

@@ -153,6 +153,7 @@ impl<'s> Outbox<'s> {
     }
 
     fn claim_message(&self, id: &MessageId) -> Result<Option<Claim<'s>>> {
+        self.session.alive()?;
         let guest = self.session.guest();
         let there = Part::Outbox.as_ref().join(id);
         match guest.rename_to(&there, self.session.claimed()?, id) {

@@ -1,11 +1,14 @@
 //! Ending sessions: one by id, or all that nobody has used for a while.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::claim::gone;
+use super::clock::Ages;
+use super::home::Identity;
 use super::layout::{CLAIMED, GUEST, HOST, Part, STATE, TRASH};
-use super::lock::lock;
+use super::lock::{SessionLock, lock};
+use super::marker::{Kind, kind_of, mark_doomed};
 use super::sessions::{NEW, REMOVED};
 use super::{Sessions, event};
 use crate::error::{Error, ErrorKind, Result};
@@ -54,9 +57,10 @@ impl Swept {
     }
 }
 
-/// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one.
+/// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one. A wall clock
+/// that is set while this process runs makes nothing older.
 pub(super) fn age(entry: &Metadata) -> Duration {
-    SystemTime::now().duration_since(entry.changed()).unwrap_or_default()
+    Ages::of_process().of(entry)
 }
 
 impl Sessions {
@@ -64,12 +68,18 @@ impl Sessions {
     ///
     /// The session first loses its name, so nobody opens it half removed and the id is free at once. Then the guest's
     /// directory is moved into `host/trash` and removed there, within the config's budget, and the rest after it.
-    /// If a guest keeps creating, or a part may not be removed, the report is not
-    /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again.
+    /// If a guest keeps creating, or a part may not be removed or is mounted, the report is not
+    /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again. Handles of the session that are still
+    /// open are [dead](super::Session) from then on.
+    ///
+    /// A session that cannot be renamed, as one in a lower layer of an overlay, is marked as being removed and goes where it
+    /// is. Its id is free once all of it is gone; until then this call, and each sweep, goes on with it.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, [`NotFound`](ErrorKind::NotFound), also if `id` is
-    /// a [group](Self::group), and the kinds of every resolution.
+    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, or it is itself a mount point;
+    /// [`NotFound`](ErrorKind::NotFound), also if `id` is a [group](Self::group) or anything else but a session;
+    /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
+    /// format; and the kinds of every resolution. Where there is no `flock`, nobody holds a lock.
     ///
     /// # Races
     /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
@@ -80,32 +90,79 @@ impl Sessions {
 
     /// Removes a session if it is `due` once its lock is held.
     fn retire(&self, id: &SessionId, due: impl FnOnce() -> Result<bool>) -> Result<Option<Removed>> {
-        let dir = self.root.descend(id)?;
-        if !self.is_session(id.as_ref())? {
-            return Err(Error::new("remove session", id, ErrorKind::NotFound).with_detail("is not a session"));
+        let refuse = |why| Err(Error::new("remove session", id, ErrorKind::NotFound).with_detail(why));
+        match kind_of(&self.root, id.as_str())? {
+            Kind::Session => {}
+            Kind::Doomed => return self.destroy_in_place(id.as_str()).map(Some),
+            Kind::Group | Kind::Unmarked => return refuse("is not a session"),
+            kind => return refuse(kind.reason()),
         }
-        let host = dir.descend(HOST);
-        let _lock = match host {
-            Ok(host) => match lock(&host.with_policy(self.config.host_policy())) {
-                Ok(lock) => Some(lock),
-                // A session that lacks its state directory, or its lock file for want of space, can still go. Nobody
-                // holds a lock that is not there.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NoSpace) => None,
-                Err(error) => return Err(error.about(id)),
-            },
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error.about(id)),
-        };
+        let dir = self.root.descend(id)?;
+        let lock = self.lock_to_remove(&dir).map_err(|error| error.about(id))?;
         if !due()? {
             return Ok(None);
         }
+        // Somebody may have removed it before the lock was held, and made it anew.
+        if Identity::of(&dir).ok() != Identity::at(&self.root, id).ok() {
+            return refuse("was removed");
+        }
         let doomed = format!("{REMOVED}{}", SessionId::generate()?);
-        self.root.rename(id, &doomed)?;
-        match self.destroy(&doomed) {
+        let in_place = match self.root.rename(id, &doomed) {
+            Ok(()) => false,
+            // A directory of a lower layer.
+            Err(error) if error.kind() == ErrorKind::CrossDevice => true,
+            Err(error) => return Err(error),
+        };
+        if in_place {
+            mark_doomed(&self.root, id.as_str())?;
+        }
+        // Nobody can lock it any more. FUSE keeps files that are unlinked while they are open, and their directory with them.
+        drop(lock);
+        let removed = if in_place { self.destroy_in_place(id.as_str()) } else { self.destroy(&doomed) };
+        match removed {
             // A sweep was faster.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(gone())),
             removed => removed.map(Some),
         }
+    }
+
+    /// The session's lock, or none where nobody can hold one.
+    fn lock_to_remove(&self, dir: &Root) -> Result<Option<SessionLock>> {
+        let host = match dir.descend(HOST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            host => host?.with_policy(self.config.host_policy()),
+        };
+        match lock(&host) {
+            // A session that lacks its state directory, or its lock file for want of space, can still go, and so can one where
+            // there are no locks. Nobody holds a lock that is not there.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NoSpace | ErrorKind::Unsupported
+                ) =>
+            {
+                Ok(None)
+            }
+            lock => lock.map(Some),
+        }
+    }
+
+    /// Removes a session that could not be renamed. The marker goes last, since it says that the rest is to go.
+    fn destroy_in_place(&self, name: &str) -> Result<Removed> {
+        let budget = self.config.budget();
+        let mut parts = Removed { complete: true, ..Removed::default() };
+        for part in [GUEST, HOST] {
+            match self.root.remove_tree_contained_within(Path::new(name).join(part), budget) {
+                Ok(removed) => add(&mut parts, removed),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if parts.complete {
+            add(&mut parts, self.root.remove_tree_contained_within(name, budget)?);
+        }
+        event::left_behind("remove session", &parts);
+        Ok(parts)
     }
 
     fn destroy(&self, name: &str) -> Result<Removed> {
@@ -135,8 +192,14 @@ impl Sessions {
     /// than 10,000 entries and 16 levels of the guest's side are looked at: of a larger session, what was seen and the
     /// directories of the layout count. A session whose lock is held is left, as [`Busy`](ErrorKind::Busy).
     ///
+    /// Only time counts that the host has watched: from the first session or sweep in this directory on, while the machine was
+    /// up. A wall clock that is set ahead, or comes up wrong after a boot, makes no session older. After a week with the
+    /// machine off, sessions go when they have been idle for `idle` without that week; see
+    /// [`sweep_by_wall_clock`](Self::sweep_by_wall_clock). The record of it is `.clock`, and sweeping often keeps it exact.
+    ///
     /// # Errors
-    /// The kinds of every resolution of the directory itself. What happens to one session is told in [`Swept`].
+    /// The kinds of every resolution of the directory itself. What happens to one session is reported in [`Swept`], and so is
+    /// a directory that cannot be read.
     ///
     /// # Races
     /// The age is asked once more when the lock is held, so whoever takes the [lock](super::Session::try_lock) around its
@@ -154,26 +217,49 @@ impl Sessions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sweep(&self, idle: Duration) -> Result<Swept> {
-        let mut swept = Swept::default();
-        let mut remains = Vec::new();
-        self.each_directory(|name| {
-            if name.starts_with(REMOVED) || name.starts_with(NEW) {
-                remains.push(name.to_owned());
-            }
-            Ok(())
-        })?;
-        for name in remains {
+        self.sweep_by(&Ages::watched(&self.root), idle)
+    }
+
+    /// [`sweep`](Self::sweep), with ages that the wall clock shows now, time without power included.
+    ///
+    /// For machines that are off most of the time, or after a long pause. A clock that is wrong removes sessions in use.
+    ///
+    /// # Errors
+    /// Those of [`sweep`](Self::sweep).
+    ///
+    /// # Races
+    /// Those of [`sweep`](Self::sweep).
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// # sessions.create(&SessionId::new("s"))?;
+    /// assert_eq!(sessions.sweep_by_wall_clock(std::time::Duration::from_secs(3600))?.kept, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep_by_wall_clock(&self, idle: Duration) -> Result<Swept> {
+        self.sweep_by(&Ages::by_wall_clock(), idle)
+    }
+
+    fn sweep_by(&self, ages: &Ages, idle: Duration) -> Result<Swept> {
+        let survey = self.survey()?;
+        let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
+        for name in survey.remains {
             // A session that is being made right now is young.
-            let young = self.root.metadata(&name).is_ok_and(|entry| age(&entry) < idle);
-            if name.starts_with(REMOVED) || !young {
+            let young = || self.root.metadata(&name).is_ok_and(|entry| ages.of(&entry) < idle);
+            if name.starts_with(REMOVED) || name.starts_with(NEW) && !young() {
                 swept.record(Path::new(&name), self.destroy(&name));
+            } else if !name.starts_with(NEW) {
+                swept.record(Path::new(&name), self.destroy_in_place(&name));
             }
         }
-        for id in self.list()? {
-            let outcome = match self.used_within(&id, idle, &[CLAIMED, STATE]) {
+        for id in survey.sessions {
+            let used = |host: &[&str]| self.used_within(&id, host, |entry| ages.of(entry) < idle);
+            let outcome = match used(&[CLAIMED, STATE]) {
                 Ok(true) => Ok(None),
                 // Making the lock file has changed the directory of states.
-                Ok(false) => self.retire(&id, || self.used_within(&id, idle, &[CLAIMED]).map(|used| !used)),
+                Ok(false) => self.retire(&id, || used(&[CLAIMED]).map(|used| !used)),
                 Err(error) => Err(error),
             };
             match outcome.transpose() {
@@ -184,9 +270,8 @@ impl Sessions {
         Ok(swept)
     }
 
-    /// Whether anything that both sides use has changed since `idle` ago, or any of these directories of the host's.
-    fn used_within(&self, id: &SessionId, idle: Duration, host: &[&str]) -> Result<bool> {
-        let young = |entry: &Metadata| age(entry) < idle;
+    /// Whether anything that both sides use is `young`, or any of these directories of the host's.
+    fn used_within(&self, id: &SessionId, host: &[&str], young: impl Fn(&Metadata) -> bool) -> Result<bool> {
         if young(&self.root.metadata(id)?) {
             return Ok(true);
         }
@@ -200,11 +285,20 @@ impl Sessions {
             }
         }
         let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
-        match self.root.walk(guest, limits) {
+        let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
+        match inside.and_then(|guest| guest.walk(".", limits)) {
             Ok(walk) => Ok(walk.filter_map(Result::ok).any(|entry| young(entry.metadata()))),
             // A guest that has closed its directory would otherwise keep it for ever.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+fn add(sum: &mut Removed, part: Removed) {
+    sum.files += part.files;
+    sum.directories += part.directories;
+    sum.complete &= part.complete;
+    sum.left.extend(part.left);
+    sum.left_total += part.left_total;
 }

@@ -1,13 +1,35 @@
 //! All sessions of a service, in one directory of the host.
+//!
+//! Problem: a host dies in the middle of making or removing a session, directories of other people are among the sessions, and
+//! groups have any names.
+//!
+//! Defence: [markers](super::marker) say what is what. A session is built under a name of its own (`.new-…`), gets its
+//! marker last, and then its id in one step; a removal takes the id away in one step (`.removed-…`), before it deletes
+//! anything. What a host leaves that is killed:
+//!
+//! | killed while | left | then |
+//! |---|---|---|
+//! | making a session, before it has its id | `.new-…` | swept once it is old enough; the id is free |
+//! | completing one whose parts are missing | a session with some of them | the next `create` makes the rest |
+//! | making a group | `.new-…` | as above |
+//! | marking a directory made by hand as a group | an empty directory, with or without the marker | the next `group` goes on |
+//! | removing, before the id is gone | the session, whole | nothing was lost |
+//! | removing, after that | `.removed-…`, marked or not | the next sweep goes on; handles that are still open are dead |
+//! | removing in place, where the session cannot be renamed | the id, marked as being removed | the next `remove` or sweep goes on |
+//! | removing in place, between the marker and the directory, its last two steps | an empty directory | the id stays taken until somebody removes it |
+//!
+//! Left: the last row.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::layout::{GUEST, HOST, HOST_PARTS, Part, ensure_guest, ensure_host};
-use super::{Session, SessionsConfig};
+use super::home::Home;
+use super::layout::{GUEST, HOST, ensure_guest, ensure_host};
+use super::marker::{Kind, kind_of, mark_group, mark_session};
+use super::{Session, SessionsConfig, clock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
-use crate::root::{Access, Ensured, Root};
+use crate::root::{Access, Ensured, HardLinks, Mounts, Policy, Root};
 
 /// The mode of `<sessions>/<session>`: the guest may pass through to its part, and sees nothing else.
 const SESSION_ACCESS: Access = Access::custom(0o600, 0o711);
@@ -21,8 +43,15 @@ pub(super) const REMOVED: &str = ".removed-";
 /// ```text
 /// <sessions>/<session>/guest/{inbox,outbox,workspace}      mount this one into the container, nothing above it
 /// <sessions>/<session>/host/{staging,claimed,trash,state}  0700, never mounted
+/// <sessions>/<session>/.session                            says that this is a session, and which
+/// <sessions>/.clock                                        how long the sessions were watched, for `sweep`
 /// ```
-/// With [groups](Self::group) there is one more level above the sessions.
+/// With [groups](Self::group) there are more levels above the sessions. Directories that the host has not marked as one or the
+/// other are left alone.
+///
+/// A session may have a file system of its own: create it, mount the file system at its `guest`, and
+/// [`create`](Self::create) it again, which makes what the file system lacks. Messages are then read in place, since they
+/// cannot be moved to the host's side. Unmount it before you remove the session.
 ///
 /// ```
 /// use beneath::{Ensured, Root, SessionId, Sessions, ambient_authority};
@@ -45,7 +74,7 @@ pub(super) const REMOVED: &str = ".removed-";
 /// ```
 #[derive(Debug)]
 pub struct Sessions {
-    pub(super) root: Root,
+    pub(super) root: Arc<Root>,
     pub(super) config: Arc<SessionsConfig>,
 }
 
@@ -55,8 +84,10 @@ impl Sessions {
     /// The policy of `root` gives way to the config's.
     #[must_use]
     pub fn new(root: Root, config: SessionsConfig) -> Self {
-        let policy = config.host_policy().with_access(SESSION_ACCESS);
-        Self { root: root.with_policy(policy), config: Arc::new(config) }
+        // No guest reaches this level, so mounts and second names are the host's own.
+        let policy = config.host_policy().with_mounts(Mounts::Cross).with_hard_links(HardLinks::Allow);
+        let root = root.with_policy(policy.with_access(SESSION_ACCESS));
+        Self { root: Arc::new(root), config: Arc::new(config) }
     }
 
     /// The config in force.
@@ -67,9 +98,15 @@ impl Sessions {
 
     /// The sessions of one group, a directory between the root and its sessions; it is made if it is missing.
     ///
+    /// Groups may hold groups, to any depth and with any names. An empty directory that somebody made by hand becomes a group.
+    ///
     /// # Errors
-    /// [`NotDirectory`](ErrorKind::NotDirectory), [`Denied`](ErrorKind::Denied) and the kinds of every resolution;
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `group` is a session.
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `group` is a session, a directory that holds something and is no group, or,
+    /// where case is folded, a group of another spelling; [`NotDirectory`](ErrorKind::NotDirectory),
+    /// [`Denied`](ErrorKind::Denied) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// Concurrent callers get the same group.
     ///
     /// ```
     /// # use beneath::{Root, SessionId, Sessions, ambient_authority, safe_name};
@@ -82,11 +119,51 @@ impl Sessions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn group(&self, group: &SafeName) -> Result<Self> {
-        if self.is_session(group.as_ref())? {
-            return Err(Error::new("open group", group, ErrorKind::AlreadyExists).with_detail("is a session"));
+        let taken = |why| Err(Error::new("open group", group, ErrorKind::AlreadyExists).with_detail(why));
+        let mut kind = kind_of(&self.root, group.as_str())?;
+        if kind == Kind::Nothing {
+            self.publish(group, |dir| mark_group(dir, group.as_str()))?;
+            kind = kind_of(&self.root, group.as_str())?;
         }
-        self.root.ensure_dir(group)?;
-        Ok(Self { root: self.root.descend(group)?, config: Arc::clone(&self.config) })
+        if kind == Kind::Unmarked && self.root.list(group)?.next().is_none() {
+            match mark_group(&self.root.descend(group)?, group.as_str()) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.about(group)),
+                _ => kind = kind_of(&self.root, group.as_str())?,
+            }
+        }
+        match kind {
+            Kind::Group => {}
+            Kind::Session => return taken("is a session"),
+            Kind::Unmarked => return taken("is not a group"),
+            other => return taken(other.reason()),
+        }
+        let root = self.root.descend(group)?.with_policy(self.root.policy().clone());
+        Ok(Self { root: Arc::new(root), config: Arc::clone(&self.config) })
+    }
+
+    /// Builds a directory under a name of its own, then gives it `name`. None if somebody else was faster.
+    fn publish<T>(
+        &self,
+        name: impl AsRef<Path>,
+        build: impl FnOnce(&Root) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let draft = format!("{NEW}{}", SessionId::generate()?);
+        let made = self
+            .root
+            .ensure_dir(&draft)
+            .and_then(|_| build(&self.root.descend(&draft)?))
+            .and_then(|built| self.root.rename(&draft, &name).map(|()| built));
+        match made {
+            Ok(built) => Ok(Some(built)),
+            Err(error) => {
+                // What stays of it is swept.
+                let _ = self.root.remove_tree_contained(&draft);
+                match error.kind() {
+                    ErrorKind::AlreadyExists => Ok(None),
+                    _ => Err(error.about(name)),
+                }
+            }
+        }
     }
 
     /// Makes the session `id`, or opens it and says that it existed.
@@ -94,28 +171,29 @@ impl Sessions {
     /// A new session appears whole or not at all. Parts that an existing one lacks are made.
     ///
     /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `id` is a [group](Self::group), or a directory that holds no part of a
-    /// session and might be one; [`NoSpace`](ErrorKind::NoSpace), [`Denied`](ErrorKind::Denied) (say, for an owner that the
+    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `id` is a [group](Self::group), a directory that is no session, or, where case
+    /// is folded, the session of another spelling; [`Busy`](ErrorKind::Busy) if it is being removed;
+    /// [`NoSpace`](ErrorKind::NoSpace), [`Denied`](ErrorKind::Denied) (say, for an owner that the
     /// host may not give files to) and the kinds of every resolution.
     ///
     /// # Races
-    /// Of two concurrent callers exactly one is told [`Ensured::Created`].
+    /// Of two concurrent callers exactly one gets [`Ensured::Created`].
     pub fn create(&self, id: &SessionId) -> Result<(Session, Ensured)> {
-        if self.root.metadata(id).is_ok() {
-            return self.complete(id).map(|session| (session, Ensured::Existed));
+        if let Some(session) = self.complete(id)? {
+            return Ok((session, Ensured::Existed));
         }
-        let draft = format!("{NEW}{}", SessionId::generate()?);
-        let made = self.build(Path::new(&draft)).and_then(|()| self.root.rename(&draft, id));
-        match made {
-            Ok(()) => Ok((self.open(id)?, Ensured::Created)),
-            Err(error) => {
-                // What stays of it is swept.
-                let _ = self.root.remove_tree_contained(&draft);
-                match error.kind() {
-                    ErrorKind::AlreadyExists => self.complete(id).map(|session| (session, Ensured::Existed)),
-                    _ => Err(error.about(id)),
-                }
-            }
+        clock::begin(&self.root);
+        let build = |dir: &Root| {
+            let session = self.fill(id, dir)?;
+            mark_session(dir, id.as_str()).map(|()| session)
+        };
+        if let Some(session) = self.publish(id, build)? {
+            return Ok((session, Ensured::Created));
+        }
+        match self.complete(id)? {
+            Some(session) => Ok((session, Ensured::Existed)),
+            // It was made and removed meanwhile.
+            None => Err(Error::new("create session", id, ErrorKind::Busy)),
         }
     }
 
@@ -140,112 +218,70 @@ impl Sessions {
         Ok((id, session))
     }
 
-    fn build(&self, path: &Path) -> Result<()> {
-        self.root.ensure_dir(path)?;
-        let dir = self.root.descend(path)?;
-        self.fill(&dir)
-    }
-
     /// Gives a session directory everything it lacks.
-    fn fill(&self, dir: &Root) -> Result<()> {
-        let guest = dir.try_clone()?.with_policy(self.config.guest_policy());
-        guest.ensure_dir(GUEST)?;
-        ensure_guest(&guest.descend(GUEST)?)?;
-        let host = dir.try_clone()?.with_policy(self.config.host_policy());
-        host.ensure_dir(HOST)?;
-        ensure_host(&host.descend(HOST)?)
+    fn fill(&self, id: &SessionId, dir: &Root) -> Result<Session> {
+        let make = |policy: Policy, name| {
+            // What is mounted at either name was mounted by the host; inside it no mount is crossed.
+            let dir = dir.try_clone()?.with_policy(policy.clone().with_mounts(Mounts::Cross));
+            dir.ensure_dir(name)?;
+            Ok::<Root, Error>(dir.descend(name)?.with_policy(policy))
+        };
+        let guest = make(self.config.guest_policy(), GUEST)?;
+        ensure_guest(&guest)?;
+        let host = make(self.config.host_policy(), HOST)?;
+        ensure_host(&host)?;
+        self.assemble(id, dir, guest, host)
     }
 
-    fn complete(&self, id: &SessionId) -> Result<Session> {
-        let dir = self.root.descend(id)?;
-        if !self.is_session(id.as_ref())? {
-            return Err(Error::new("create session", id, ErrorKind::AlreadyExists).with_detail("is a group"));
+    /// Opens the session `id` and makes what it lacks; none if there is nothing of that name.
+    fn complete(&self, id: &SessionId) -> Result<Option<Session>> {
+        let refuse = |kind, why| Err(Error::new("create session", id, kind).with_detail(why));
+        match kind_of(&self.root, id.as_str())? {
+            Kind::Nothing => Ok(None),
+            Kind::Session => {
+                let dir = self.root.descend(id)?;
+                self.fill(id, &dir).map(Some).map_err(|error| error.about(id))
+            }
+            kind @ Kind::Doomed => refuse(ErrorKind::Busy, kind.reason()),
+            kind => refuse(ErrorKind::AlreadyExists, kind.reason()),
         }
-        self.fill(&dir)?;
-        self.open(id)
+    }
+
+    fn assemble(&self, id: &SessionId, dir: &Root, guest: Root, host: Root) -> Result<Session> {
+        let home = Home::new(&self.root, id, dir)?;
+        Ok(Session::assemble(guest, host, Arc::clone(&self.config), Some(home)))
     }
 
     /// Opens the session `id`, which must exist. Nothing is made or changed.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
+    /// [`NotFound`](ErrorKind::NotFound), also if `id` is something else than a session;
+    /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
+    /// format; and the kinds of every resolution.
     pub fn open(&self, id: &SessionId) -> Result<Session> {
+        match kind_of(&self.root, id.as_str())? {
+            Kind::Session => {}
+            kind => {
+                let error = Error::new("open session", id, ErrorKind::NotFound);
+                return Err(error.with_detail(kind.reason()));
+            }
+        }
         let dir = self.root.descend(id)?;
-        let guest = dir.descend(GUEST).map_err(|error| error.about(id))?;
-        let host = dir.descend(HOST).map_err(|error| error.about(id))?;
-        Ok(Session::assemble(
-            guest.with_policy(self.config.guest_policy()),
-            host.with_policy(self.config.host_policy()),
-            Arc::clone(&self.config),
-        ))
+        let part = |name| dir.descend(name).map_err(|error| error.about(id));
+        let guest = part(GUEST)?.with_policy(self.config.guest_policy());
+        let host = part(HOST)?.with_policy(self.config.host_policy());
+        self.assemble(id, &dir, guest, host)
     }
 
     /// Whether the session `id` exists, whole or in part.
     ///
     /// # Errors
-    /// The kinds of every resolution but [`NotFound`](ErrorKind::NotFound).
+    /// Those of [`open`](Self::open) but [`NotFound`](ErrorKind::NotFound).
     pub fn exists(&self, id: &SessionId) -> Result<bool> {
-        self.is_session(id.as_ref())
-    }
-
-    /// The ids of all sessions, sorted; those of groups are not among them.
-    ///
-    /// # Errors
-    /// The kinds of every resolution.
-    pub fn list(&self) -> Result<Vec<SessionId>> {
-        let mut ids = Vec::new();
-        self.each_directory(|name| {
-            if let Ok(id) = SessionId::from_component(name)
-                && self.is_session(Path::new(name))?
-            {
-                ids.push(id);
-            }
-            Ok(())
-        })?;
-        ids.sort_unstable();
-        Ok(ids)
-    }
-
-    /// The names of all groups, sorted.
-    ///
-    /// # Errors
-    /// The kinds of every resolution.
-    pub fn groups(&self) -> Result<Vec<SafeName>> {
-        let mut groups = Vec::new();
-        self.each_directory(|name| {
-            if let Ok(group) = SafeName::new(name)
-                && !self.is_session(Path::new(name))?
-            {
-                groups.push(group);
-            }
-            Ok(())
-        })?;
-        groups.sort_unstable();
-        Ok(groups)
-    }
-
-    pub(super) fn each_directory(&self, mut visit: impl FnMut(&str) -> Result<()>) -> Result<()> {
-        for entry in self.root.list(".")? {
-            let entry = entry?;
-            if let (true, Some(name)) = (entry.metadata().is_dir(), entry.file_name().to_str()) {
-                visit(name)?;
-            }
+        match kind_of(&self.root, id.as_str()) {
+            Ok(kind) => Ok(kind == Kind::Session),
+            Err(error) if error.kind() == ErrorKind::NotDirectory => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(())
-    }
-
-    /// A session has at least one of its parts. A group has none where they would be, since it holds sessions: even one
-    /// with the id `host` holds only `guest` and `host`.
-    pub(super) fn is_session(&self, name: &Path) -> Result<bool> {
-        let host = HOST_PARTS.iter().rev().map(|part| Path::new(HOST).join(part));
-        let guest = Part::ALL.iter().map(|part| Path::new(GUEST).join(part));
-        for part in host.chain(guest) {
-            match self.root.metadata(name.join(part)) {
-                Ok(_) => return Ok(true),
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => {}
-                Err(error) => return Err(error.about(name)),
-            }
-        }
-        Ok(false)
     }
 }

@@ -98,7 +98,7 @@ fn get_ahead() {
 }
 
 /// Kills the work at each of its calls, in a fresh place each time, and has `judge` look at what is left.
-fn kill_everywhere(
+pub(crate) fn kill_everywhere(
     work: &str,
     resolver: ResolverChoice,
     prepare: &(dyn Fn(&Path) + Sync),
@@ -128,7 +128,7 @@ fn kill_everywhere(
     (calls.len(), violations.into_inner().unwrap())
 }
 
-fn strace_works() -> bool {
+pub(crate) fn strace_works() -> bool {
     let works = Command::new("strace")
         .args(["-qq", "-o", "/dev/null", "true"])
         .stderr(Stdio::null())
@@ -206,7 +206,7 @@ fn child_work() {
             assert_eq!(files.len(), 2);
             naive.clear("42");
         }
-        work => panic!("unknown work {work:?}"),
+        work => crate::kill_sessions::work(work, &dir, resolver),
     }
     mark();
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
 
 mod access;
+mod clock;
 mod database;
 #[cfg(feature = "tracing")]
 mod events;
@@ -14,8 +15,14 @@ mod flaws_tools;
 mod flaws_tree;
 mod inbox;
 mod kill;
+mod kill_sessions;
+#[path = "../support/mod.rs"]
+mod kit;
+mod lifetime;
+mod marker;
 #[cfg(feature = "json")]
 mod message;
+mod mounts;
 mod naive;
 mod outbox;
 mod sessions;

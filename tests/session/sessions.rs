@@ -16,7 +16,7 @@ fn creates_the_layout_once_and_says_so() {
         assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
 
         let dir = stage.sessions_path().join("second");
-        assert_eq!(names(&dir), ["guest", "host"]);
+        assert_eq!(names(&dir), [".session", "guest", "host"]);
         assert_eq!(names(&dir.join("guest")), ["inbox", "outbox", "workspace"]);
         assert_eq!(names(&dir.join("host")), ["claimed", "staging", "state", "trash"]);
         assert_eq!(mode(&dir.join("host")), 0o700);
@@ -35,7 +35,7 @@ fn of_many_concurrent_creators_one_is_told_created() {
             workers.into_iter().map(|worker| worker.join().unwrap()).filter(|won| *won).count()
         });
         assert_eq!(created, 1);
-        assert_eq!(names(&stage.sessions_path()), ["contested", "s"], "no draft is left");
+        assert_eq!(stage.all(), ["contested", "s"], "no draft is left");
     });
 }
 
@@ -45,7 +45,7 @@ fn opening_makes_nothing() {
         let id = SessionId::new("absent");
         assert!(!stage.sessions.exists(&id).unwrap());
         assert_eq!(stage.sessions.open(&id).unwrap_err().kind(), ErrorKind::NotFound);
-        assert_eq!(names(&stage.sessions_path()), ["s"]);
+        assert_eq!(stage.all(), ["s"]);
     });
 }
 
@@ -105,7 +105,7 @@ fn removes_a_session_whatever_the_guest_left_in_it() {
         let removed = stage.sessions.remove(&SessionId::new("s")).unwrap();
         assert!(removed.complete, "{removed:?}");
         assert!(removed.directories > 100);
-        assert_eq!(names(&stage.sessions_path()), [""; 0]);
+        assert_eq!(stage.all(), [""; 0]);
         let again = stage.sessions.remove(&SessionId::new("s")).unwrap_err();
         assert_eq!(again.kind(), ErrorKind::NotFound);
     });
@@ -127,7 +127,7 @@ fn a_removal_out_of_budget_frees_the_id_and_is_finished_by_a_sweep() {
     let sessions = beneath::Sessions::new(root, SessionsConfig::default());
     let swept = sessions.sweep(Duration::from_secs(3600)).unwrap();
     assert_eq!((swept.removed, swept.kept, swept.left_total), (1, 1, 0));
-    assert_eq!(names(&stage.sessions_path()), ["s"]);
+    assert_eq!(stage.all(), ["s"]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn sweeps_idle_sessions_and_leaves_locked_ones() {
         let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
         assert_eq!((swept.removed, swept.left_total), (1, 1));
         assert_eq!(swept.left[0].kind, ErrorKind::Busy);
-        assert_eq!(names(&stage.sessions_path()), ["busy"]);
+        assert_eq!(stage.all(), ["busy"]);
         drop(lock);
         assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
     });
@@ -262,9 +262,9 @@ fn neither_removes_a_group_nor_makes_it_a_session() {
             assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
             assert!(error.to_string().ends_with("is a group"), "{error}");
         }
-        assert_eq!(names(&stage.sessions_path().join("red")), ["guest", "host"]);
-        assert_eq!(names(&stage.sessions_path().join("red/host")), ["guest", "host"]);
-        assert_eq!(names(&stage.sessions_path().join("empty")), [""; 0]);
+        assert_eq!(names(&stage.sessions_path().join("red")), [".clock", ".group", "guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("red/host")), [".session", "guest", "host"]);
+        assert_eq!(names(&stage.sessions_path().join("empty")), [".group"]);
         assert_eq!(stage.sessions.groups().unwrap(), [empty, red]);
     });
 }
@@ -277,7 +277,7 @@ fn a_session_that_lost_its_host_side_is_still_one() {
         assert_eq!(stage.sessions.list().unwrap(), std::slice::from_ref(&id));
         assert!(stage.sessions.groups().unwrap().is_empty());
         assert!(stage.sessions.remove(&id).unwrap().complete);
-        assert_eq!(names(&stage.sessions_path()), [""; 0]);
+        assert_eq!(stage.all(), [""; 0]);
     });
 }
 

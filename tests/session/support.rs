@@ -112,6 +112,11 @@ impl Stage {
         self.dir.path().join("sessions")
     }
 
+    /// What is among the sessions, but for the record of the clock.
+    pub(crate) fn all(&self) -> Vec<String> {
+        names(&self.sessions_path()).into_iter().filter(|name| name != ".clock").collect()
+    }
+
     /// A path on the guest's side, as the guest's own tools see it.
     pub(crate) fn guest(&self, path: &str) -> PathBuf {
         self.dir.path().join("sessions/s/guest").join(path)

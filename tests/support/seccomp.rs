@@ -10,6 +10,7 @@ use seccompiler::{
 
 #[cfg(target_arch = "x86_64")]
 mod number {
+    pub(super) const FLOCK: i64 = 73;
     pub(super) const OPENAT: i64 = 257;
     pub(super) const UNLINKAT: i64 = 263;
     pub(super) const LINKAT: i64 = 265;
@@ -18,6 +19,7 @@ mod number {
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
+    pub(super) const FLOCK: i64 = 32;
     pub(super) const OPENAT: i64 = 56;
     pub(super) const UNLINKAT: i64 = 35;
     pub(super) const LINKAT: i64 = 37;
@@ -55,6 +57,8 @@ pub(crate) enum Denial {
     RemoveDir(Errno),
     /// `statx`.
     Statx(Errno),
+    /// `flock`.
+    Flock(Errno),
 }
 
 impl Denial {
@@ -74,6 +78,7 @@ impl Denial {
             }
             Self::RemoveDir(errno) => (number::UNLINKAT, set(2, AT_REMOVEDIR), errno),
             Self::Statx(errno) => (number::STATX, None, errno),
+            Self::Flock(errno) => (number::FLOCK, None, errno),
         }
     }
 

@@ -13,6 +13,8 @@ use super::{Call, Exchange, GUEST, MESSAGE, SESSION};
 use crate::stage::{INSIDE, NEW, open_dir};
 
 const HOST_PARTS: [&str; 4] = ["staging", "claimed", "trash", "state"];
+/// What makes a directory a session, and of which name.
+const MARKER: (&str, &str) = (".session", "beneath session 1\ns\n");
 
 /// Builds the session, and says which directory the bookkeeping needs a handle of.
 pub(crate) fn build(root: &Path, call: Call) -> io::Result<std::path::PathBuf> {
@@ -31,6 +33,7 @@ pub(crate) fn build(root: &Path, call: Call) -> io::Result<std::path::PathBuf> {
     for part in HOST_PARTS {
         fs::create_dir_all(root.join(SESSION).join("host").join(part))?;
     }
+    fs::write(root.join(SESSION).join(MARKER.0), MARKER.1)?;
     Ok(guest.join(match call {
         Call::Deliver => "inbox/c",
         Call::Collect | Call::Clear | Call::InPlace => "outbox",
@@ -70,6 +73,8 @@ pub(crate) fn prepare(
         (Call::Remove, _) => {
             mkdirat(home, SESSION, Mode::RWXU)?;
             let session = open_dir(home, SESSION)?;
+            let marker = openat(&session, MARKER.0, NEW, Mode::RUSR | Mode::WUSR)?;
+            rustix::io::write(marker, MARKER.1.as_bytes())?;
             mkdirat(&session, "host", Mode::RWXU)?;
             let host = open_dir(&session, "host")?;
             HOST_PARTS.iter().try_for_each(|part| mkdirat(&host, *part, Mode::RWXU))?;

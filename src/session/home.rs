@@ -1,0 +1,89 @@
+//! Whether a session is still there.
+//!
+//! Problem: a handle outlives what it was opened on. A worker that still holds a session which somebody removed would deliver
+//! into a tree that is being deleted, and take a lock that protects nothing.
+//!
+//! Defence: the name that the session was opened by still leads to the directory that was opened. A removal takes that name
+//! away in one step, before anything else, and whoever makes the id anew makes another directory. Since a removal
+//! holds the lock when it does so, a session that is there once the lock is held stays until the lock is dropped.
+//!
+//! Left: without the lock, a call that has begun before the removal may still write into the doomed tree. Only delivering,
+//! claiming and locking look.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::path::Arg;
+
+use super::marker::{Kind, kind_of};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SessionId;
+use crate::root::Root;
+
+const OPERATION: &str = "use session";
+
+/// Where a session made by [`Sessions`](super::Sessions) is found.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    sessions: Arc<Root>,
+    id: SessionId,
+    dir: Identity,
+}
+
+/// A directory, as long as something in it is held open; then its number is nobody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl Identity {
+    /// Of the directory that is held.
+    pub(super) fn of(dir: &Root) -> rustix::io::Result<Self> {
+        Self::ask(dir, c"", AtFlags::EMPTY_PATH)
+    }
+
+    /// Of whatever has that name; a link is not followed.
+    pub(super) fn at(dir: &Root, id: &SessionId) -> rustix::io::Result<Self> {
+        Self::ask(dir, id.as_str(), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn ask(dir: impl AsFd, name: impl Arg, flags: AtFlags) -> rustix::io::Result<Self> {
+        // The time of its making would be another after an overlay has copied it up.
+        let found = statx(dir, name, flags, StatxFlags::INO)?;
+        Ok(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
+    }
+}
+
+impl Home {
+    pub(super) fn new(sessions: &Arc<Root>, id: &SessionId, dir: &Root) -> Result<Self> {
+        match Identity::of(dir) {
+            Ok(dir) => Ok(Self { sessions: Arc::clone(sessions), id: id.clone(), dir }),
+            Err(errno) => Err(Error::from_errno(OPERATION, id, errno)),
+        }
+    }
+
+    /// [`NotFound`](ErrorKind::NotFound) once the session was removed.
+    pub(super) fn check(&self) -> Result<()> {
+        match Identity::at(&self.sessions, &self.id) {
+            Ok(now) if now == self.dir => Ok(()),
+            Ok(_) => Err(self.removed()),
+            Err(errno) if ErrorKind::of(errno) == ErrorKind::NotFound => Err(self.removed()),
+            Err(errno) => Err(Error::from_errno(OPERATION, &self.id, errno)),
+        }
+    }
+
+    /// [`check`](Self::check), also where a session is removed without losing its name first.
+    pub(super) fn check_marker(&self) -> Result<()> {
+        self.check()?;
+        match kind_of(&self.sessions, self.id.as_str())? {
+            Kind::Session => Ok(()),
+            _ => Err(self.removed()),
+        }
+    }
+
+    fn removed(&self) -> Error {
+        Error::new(OPERATION, &self.id, ErrorKind::NotFound).with_detail("was removed")
+    }
+}

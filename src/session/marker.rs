@@ -1,0 +1,138 @@
+//! What the host has written about a directory among its sessions: that it is a session, or a group.
+//!
+//! Problem: names and sub-directories decide nothing. A tenant may be called `host`, a backup looks like a session, a disk
+//! brings `lost+found`, and where case is folded `BOB` opens the directory of `bob`.
+//!
+//! Defence: a session holds a file `.session`, a group a file `.group`, each with the format and the name it was made for. Both
+//! are beside `guest`, so no guest reaches them, and no id starts with a dot. What has neither file is neither, and is never
+//! opened, swept or removed. What was made for another name is refused.
+//!
+//! Left: the existence of the file decides. A power cut can leave it empty where nothing is synced; then the name that was made
+//! for it is unknown, and any spelling that the file system accepts opens it.
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::Root;
+
+const SESSION: &str = ".session";
+const GROUP: &str = ".group";
+
+const FORMAT: &str = "1";
+const MOST_BYTES: u64 = 4096;
+
+/// What a directory is, by its marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// There is no directory.
+    Nothing,
+    Session,
+    Group,
+    /// A session that is being removed where it is.
+    Doomed,
+    /// Made for another name.
+    Namesake,
+    /// A directory that the host has not marked.
+    Unmarked,
+}
+
+impl Kind {
+    /// Why this is no session.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Nothing => "not found",
+            Self::Group => "is a group",
+            Self::Doomed => "is being removed",
+            Self::Namesake => "was made for another name",
+            Self::Session | Self::Unmarked => "is not a session",
+        }
+    }
+}
+
+/// Looks at the directory `name` of `root`.
+pub(super) fn kind_of(root: &Root, name: &str) -> Result<Kind> {
+    for (file, kind) in [(SESSION, Kind::Session), (GROUP, Kind::Group)] {
+        match root.read_contained(Path::new(name).join(file), MOST_BYTES) {
+            Ok(content) => return judge(&content, kind, name),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.about(name)),
+        }
+    }
+    match root.metadata(name) {
+        Ok(_) => Ok(Kind::Unmarked),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kind::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+fn judge(content: &[u8], kind: Kind, name: &str) -> Result<Kind> {
+    // What a file system without a sync may make of it in a power cut.
+    if content.iter().all(|byte| *byte == 0) {
+        return Ok(kind);
+    }
+    let refuse = |refusal, why| Err(Error::new("read marker", name, refusal).with_detail(why));
+    let text = String::from_utf8_lossy(content);
+    let mut lines = text.lines();
+    let mut first = lines.next().unwrap_or_default().split(' ');
+    let (Some("beneath"), Some(word), Some(format), None) =
+        (first.next(), first.next(), first.next(), first.next())
+    else {
+        return refuse(ErrorKind::InvalidData, "its marker is damaged");
+    };
+    if format != FORMAT {
+        return refuse(ErrorKind::Unsupported, "was made by a later version");
+    }
+    let kind = match (kind, word) {
+        (Kind::Session, "session") | (Kind::Group, "group") => kind,
+        (Kind::Session, "removed") => Kind::Doomed,
+        _ => return refuse(ErrorKind::InvalidData, "its marker is damaged"),
+    };
+    Ok(if lines.next() == Some(name) { kind } else { Kind::Namesake })
+}
+
+fn content(word: &str, name: &str) -> String {
+    format!("beneath {word} {FORMAT}\n{name}\n")
+}
+
+/// Makes `dir` the session `name`.
+pub(super) fn mark_session(dir: &Root, name: &str) -> Result<()> {
+    dir.write_exclusive(SESSION, content("session", name))
+}
+
+/// Makes `dir` the group `name`.
+pub(super) fn mark_group(dir: &Root, name: &str) -> Result<()> {
+    dir.write_exclusive(GROUP, content("group", name))
+}
+
+/// Makes the session `name` of `root` one that is being removed.
+pub(super) fn mark_doomed(root: &Root, name: &str) -> Result<()> {
+    root.replace(Path::new(name).join(SESSION), content("removed", name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_says_what_for_whom_and_in_which_format() {
+        let cases = [
+            (content("session", "bob"), Kind::Session, Ok(Kind::Session)),
+            (content("removed", "bob"), Kind::Session, Ok(Kind::Doomed)),
+            (content("group", "bob"), Kind::Group, Ok(Kind::Group)),
+            (content("session", "BOB"), Kind::Session, Ok(Kind::Namesake)),
+            (content("session", "bob\nx"), Kind::Session, Ok(Kind::Session)),
+            (String::new(), Kind::Session, Ok(Kind::Session)),
+            ("\0\0\0".into(), Kind::Group, Ok(Kind::Group)),
+            ("beneath session 1".into(), Kind::Session, Ok(Kind::Namesake)),
+            ("beneath session 2\nbob\n".into(), Kind::Session, Err(ErrorKind::Unsupported)),
+            ("beneath group 1\nbob\n".into(), Kind::Session, Err(ErrorKind::InvalidData)),
+            ("beneath removed 1\nbob\n".into(), Kind::Group, Err(ErrorKind::InvalidData)),
+            ("beneath session 1 more\nbob\n".into(), Kind::Session, Err(ErrorKind::InvalidData)),
+            ("\u{fffd}".into(), Kind::Session, Err(ErrorKind::InvalidData)),
+        ];
+        for (text, file, expected) in cases {
+            let judged = judge(text.as_bytes(), file, "bob").map_err(|error| error.kind());
+            assert_eq!(judged, expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a directory of sessions holds. One entry that cannot be read costs one entry.
+
+use super::marker::{Kind, kind_of};
+use super::sessions::{NEW, REMOVED};
+use super::{Sessions, event};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{SafeName, SessionId};
+use crate::root::Left;
+
+/// How many refusals are reported by name.
+const REPORTED: usize = 32;
+
+/// What [`Sessions::survey`] found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Survey {
+    /// The ids of all sessions, sorted; those of groups are not among them.
+    pub sessions: Vec<SessionId>,
+    /// The names of all groups, sorted.
+    pub groups: Vec<SafeName>,
+    /// Directories that could not be read, and why; no more than the first few.
+    pub refused: Vec<Left>,
+    /// How many directories could not be read.
+    pub refused_total: u64,
+    /// What interrupted calls have left.
+    pub(super) remains: Vec<String>,
+}
+
+impl Survey {
+    fn refuse(&mut self, error: &Error, name: &str) {
+        event::refused("list sessions", error);
+        self.refused_total += 1;
+        if self.refused.len() < REPORTED {
+            self.refused.push(Left { path: name.into(), kind: error.kind() });
+        }
+    }
+
+    fn add(&mut self, kind: Kind, name: &str) -> Result<()> {
+        match kind {
+            Kind::Session => self.sessions.push(SessionId::from_component(name)?),
+            Kind::Group => self.groups.push(SafeName::new(name)?),
+            Kind::Doomed => self.remains.push(name.to_owned()),
+            Kind::Namesake => {
+                let error = Error::new("list sessions", name, ErrorKind::InvalidData);
+                return Err(error.with_detail(kind.reason()));
+            }
+            Kind::Unmarked | Kind::Nothing => {}
+        }
+        Ok(())
+    }
+}
+
+impl Sessions {
+    /// Lists sessions and groups, and what could not be read.
+    ///
+    /// Refused are directories that this process may not enter, and those whose marker is damaged
+    /// ([`InvalidData`](ErrorKind::InvalidData)), of a later format ([`Unsupported`](ErrorKind::Unsupported)) or made for
+    /// another name (`InvalidData`, too), as after a rename by hand. A directory without a marker is nobody's, and is
+    /// left out.
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the directory itself.
+    ///
+    /// # Races
+    /// It is no snapshot. Sessions that are made or removed meanwhile may or may not be listed.
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path();
+    /// # let sessions = Sessions::new(Root::open_ambient(path, ambient_authority())?, Default::default());
+    /// sessions.create(&SessionId::new("42"))?;
+    /// std::fs::create_dir(path.join("lost+found"))?;
+    ///
+    /// let survey = sessions.survey()?;
+    /// assert_eq!(survey.sessions, [SessionId::new("42")]);
+    /// assert_eq!((survey.groups.len(), survey.refused_total), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn survey(&self) -> Result<Survey> {
+        let mut survey = Survey::default();
+        for entry in self.root.list(".")? {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => match error.subject().and_then(|name| name.to_str()).map(str::to_owned) {
+                    Some(name) if !name.is_empty() => {
+                        survey.refuse(&error, &name);
+                        continue;
+                    }
+                    // The directory itself cannot be read any further.
+                    _ => return Err(error),
+                },
+            };
+            let (true, Some(name)) = (entry.metadata().is_dir(), entry.file_name().to_str()) else {
+                continue;
+            };
+            if name.starts_with(NEW) || name.starts_with(REMOVED) {
+                survey.remains.push(name.to_owned());
+            } else if SafeName::new(name).is_ok()
+                && let Err(error) = kind_of(&self.root, name).and_then(|kind| survey.add(kind, name))
+            {
+                survey.refuse(&error, name);
+            }
+        }
+        survey.sessions.sort_unstable();
+        survey.groups.sort_unstable();
+        Ok(survey)
+    }
+
+    /// The ids of all sessions, sorted; those of groups are not among them. What could not be read is missing: see
+    /// [`survey`](Self::survey).
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the directory itself.
+    pub fn list(&self) -> Result<Vec<SessionId>> {
+        self.survey().map(|survey| survey.sessions)
+    }
+
+    /// The names of all groups, sorted. What could not be read is missing: see [`survey`](Self::survey).
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the directory itself.
+    pub fn groups(&self) -> Result<Vec<SafeName>> {
+        self.survey().map(|survey| survey.groups)
+    }
+}

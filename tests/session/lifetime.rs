@@ -1,0 +1,144 @@
+//! Handles and locks when sessions end: by removal, by a dropped lock, where there are no locks.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use beneath::session::{Attachment, SessionsConfig};
+use beneath::{Budget, Ensured, ErrorKind, MessageId, ResolverChoice, Session, SessionId};
+use rustix::io::Errno;
+
+use crate::kit::seccomp::{Denial, denied};
+use crate::kit::skip;
+use crate::support::{RESOLVERS, Stage, kinds, names, with_each_resolver};
+
+fn id() -> SessionId {
+    SessionId::new("s")
+}
+
+/// A handle of a session that is gone works on nothing.
+fn assert_dead(session: &Session) {
+    assert_eq!(session.try_lock().unwrap_err().kind(), ErrorKind::NotFound);
+    let waited = session.lock_within(Duration::from_secs(60)).unwrap_err();
+    assert_eq!(waited.kind(), ErrorKind::NotFound, "it does not wait for what never comes");
+    let delivery =
+        session.inbox().deliver(&MessageId::new("42"), [Attachment::from_bytes(b"x").with_name("late")]);
+    assert_eq!(kinds(delivery.refusals()), [ErrorKind::NotFound]);
+    let claimed = session.outbox().claim(&MessageId::new("7")).map(|claim| claim.is_some());
+    assert_eq!(claimed.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+/// Whether any file beneath has this name.
+fn holds(dir: &Path, name: &str) -> bool {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()).any(|entry| {
+        entry.file_name() == name || entry.file_type().unwrap().is_dir() && holds(&entry.path(), name)
+    })
+}
+
+#[test]
+fn a_handle_of_a_removed_session_delivers_claims_and_locks_nothing() {
+    with_each_resolver(|stage| {
+        assert!(stage.sessions.remove(&id()).unwrap().complete);
+        assert_dead(&stage.session);
+        assert!(!names(&stage.sessions_path()).contains(&"s".to_owned()));
+    });
+}
+
+#[test]
+fn a_handle_of_a_half_removed_session_puts_nothing_into_the_doomed_tree() {
+    for resolver in RESOLVERS {
+        let budget = Budget::default().with_entries(10);
+        let config = SessionsConfig::default().with_resolver(resolver).with_budget(budget);
+        let stage = Stage::with_config(config);
+        for number in 0..100 {
+            fs::write(stage.guest(&format!("workspace/{number}")), "x").unwrap();
+        }
+        stage.send("7", &[("a", b"a")]);
+        // Held from before, as by a worker in the middle of its loop.
+        drop(stage.session.outbox().pending().unwrap());
+        assert!(!stage.sessions.remove(&id()).unwrap().complete);
+        assert_dead(&stage.session);
+        assert!(!holds(&stage.sessions_path(), "late"));
+    }
+}
+
+#[test]
+fn a_handle_of_a_removed_session_does_not_reach_its_successor() {
+    with_each_resolver(|stage| {
+        for _ in 0..5 {
+            let old = stage.sessions.open(&id()).unwrap();
+            assert!(stage.sessions.remove(&id()).unwrap().complete);
+            let (new, how) = stage.sessions.create(&id()).unwrap();
+            assert_eq!(how, Ensured::Created);
+            stage.send("7", &[("a", b"a")]);
+            assert_dead(&old);
+            assert!(new.try_lock().is_ok());
+            assert!(new.outbox().claim(&MessageId::new("7")).unwrap().is_some());
+        }
+    });
+}
+
+/// Another descriptor of this process for the same open file, as a forked child has it.
+fn shared(path: &Path) -> Result<OwnedFd, String> {
+    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+    let own = fs::read_dir("/proc/self/fd").map_err(|error| error.to_string())?;
+    let number = own
+        .filter_map(|entry| entry.ok())
+        .find(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == path))
+        .and_then(|entry| entry.file_name().to_str()?.parse().ok())
+        .ok_or("the lock's descriptor is not in /proc")?;
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|errno| errno.to_string())?;
+    pidfd_getfd(this, number, PidfdGetfdFlags::empty()).map_err(|errno| errno.to_string())
+}
+
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_dropped_lock_is_free_although_a_child_still_holds_its_descriptor() {
+    with_each_resolver(|stage| {
+        let lock = stage.session.try_lock().unwrap();
+        let inherited = match shared(&stage.host("state/lock").canonicalize().unwrap()) {
+            Ok(inherited) => inherited,
+            Err(reason) => return skip(&reason),
+        };
+        let child = Command::new("sleep").arg("600").stdin(inherited).spawn().map(Reaped).unwrap();
+        assert_eq!(stage.session.try_lock().unwrap_err().kind(), ErrorKind::Busy);
+        drop(lock);
+        assert!(stage.session.try_lock().is_ok());
+        assert!(stage.sessions.remove(&id()).unwrap().complete);
+        drop(child);
+    });
+}
+
+#[test]
+fn without_flock_nothing_is_locked_and_sessions_can_be_removed() {
+    for errno in [Errno::NOSYS, Errno::OPNOTSUPP] {
+        let stage = Stage::new(ResolverChoice::Auto);
+        denied(&[Denial::Flock(errno)], || {
+            assert_eq!(stage.session.try_lock().unwrap_err().kind(), ErrorKind::Unsupported);
+            assert!(stage.sessions.remove(&id()).unwrap().complete);
+            assert!(!names(&stage.sessions_path()).contains(&"s".to_owned()));
+            stage.sessions.create(&id()).unwrap();
+            assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
+        });
+    }
+}
+
+/// A lock that cannot be asked for, for want of something else, may be held.
+#[test]
+fn a_lock_that_could_not_be_asked_for_is_not_taken_for_free() {
+    let stage = Stage::new(ResolverChoice::Auto);
+    denied(&[Denial::Flock(Errno::NOLCK)], || {
+        assert!(stage.sessions.remove(&id()).is_err());
+        assert!(stage.sessions.exists(&id()).unwrap());
+    });
+}
