@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
 
 mod access;
+mod collect;
 mod database;
 #[cfg(feature = "tracing")]
 mod events;
@@ -12,8 +13,11 @@ mod flaws_inbox;
 mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
+mod in_place;
 mod inbox;
 mod kill;
+#[path = "../support/mod.rs"]
+mod kit;
 #[cfg(feature = "json")]
 mod message;
 mod naive;

@@ -1,11 +1,12 @@
 //! What a service does with a session, and what must hold afterwards.
 
+use std::collections::HashSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-use beneath::session::{Attachment, ListOptions, SessionsConfig, Sibling};
+use beneath::session::{Attachment, Disposition, ListOptions, SessionsConfig, Sibling, Ticket};
 use beneath::{
     Error, Execute, Limits, MessageId, ResolverChoice, Result, Root, Session, SessionId, Sessions,
     ambient_authority,
@@ -282,22 +283,24 @@ fn deliver(work: &Work, told: &mut Told) -> Result<()> {
     Ok(())
 }
 
-/// The documented loop without its ledger: what is sent is told.
+/// The loop with a ledger that no other host has: what is sent is told.
 fn collect(work: &Work, told: &mut Told) -> Result<()> {
     collect_from(&work.session, told)
 }
 
 fn collect_from(session: &Session, told: &mut Told) -> Result<()> {
-    let mut claims = session.outbox().pending()?;
-    claims.extend(session.outbox().claim(&MessageId::new("42"))?);
-    for claim in claims {
+    let lock = session.try_lock()?;
+    let mut ledger: HashSet<Ticket> = HashSet::new();
+    let collection = session.outbox().collect(&lock, &mut ledger, |claim| {
         let collected = claim.read(["one.bin", "two.bin"])?;
         for (_, bytes) in collected.found() {
             told.read(bytes.clone());
         }
         told.refuse(collected.refusals().map(|(_, error)| error));
-        told.incomplete |= !claim.clear().removed.complete;
-    }
+        Ok::<_, Error>(Disposition::Done)
+    })?;
+    told.refuse(collection.failed.iter().map(|failed| &failed.error));
+    told.incomplete |= !collection.is_complete();
     Ok(())
 }
 
