@@ -30,8 +30,10 @@ use crate::root::{Left, Metadata};
 
 pub use turn::{Collection, Disposition, Failed, Ledger};
 
-/// How many messages [`Outbox::messages`] lists at a time.
+/// How many messages [`Outbox::messages`] lists at a time, and how many may be pending before no more are claimed.
 const MESSAGES: usize = 10_000;
+/// How many entries it looks at: a guest can make any number that are no message.
+const LOOKED_AT: usize = 100_000;
 /// How many refused entries, or failed messages, are reported one by one.
 const REPORTED: usize = 32;
 
@@ -84,7 +86,7 @@ impl<'s> Outbox<'s> {
             Err(error) => return Err(error),
         };
         for (index, entry) in entries.enumerate() {
-            if index >= MESSAGES {
+            if found.len() >= MESSAGES || index >= LOOKED_AT {
                 messages.truncated = true;
                 break;
             }

@@ -22,6 +22,7 @@ mod kit;
 mod message;
 mod naive;
 mod outbox;
+mod protocol;
 mod sessions;
 mod support;
 mod tail;

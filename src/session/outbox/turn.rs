@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use super::super::claim::Claim;
 use super::super::{SessionLock, Ticket};
-use super::{Messages, Outbox, REPORTED, shelf};
+use super::{MESSAGES, Messages, Outbox, REPORTED, shelf};
 use crate::error::{Error, Result};
 use crate::name::MessageId;
 use crate::root::Left;
@@ -89,8 +89,8 @@ pub struct Collection<E> {
     pub refused: Vec<Left>,
     /// How many entries of the outbox are no message.
     pub refused_total: u64,
-    /// Whether there is more to do at once: the outbox has more entries than one turn looks at, or the turn was
-    /// [stopped](Disposition::Stop).
+    /// Whether messages may be left in the outbox: it has more entries than one turn looks at, too many messages are
+    /// pending, or the turn was [stopped](Disposition::Stop).
     pub truncated: bool,
 }
 
@@ -126,8 +126,12 @@ impl<E> Collection<E> {
     /// Whether nothing is left: no message failed, was kept or given back, nothing was refused, and there is no more.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let open = self.failed_total + self.refused_total + self.kept + self.released + self.left_behind;
-        open == 0 && !self.truncated
+        self.open() + self.refused_total + self.released + self.left_behind == 0 && !self.truncated
+    }
+
+    /// How many were handed out and are still pending, or could not be had.
+    fn open(&self) -> u64 {
+        self.failed_total + self.kept
     }
 
     fn fail(&mut self, id: Option<MessageId>, ticket: Option<Ticket>, error: E) {
@@ -162,7 +166,8 @@ impl<'s> Outbox<'s> {
     /// [`Claim::read`] with `?`: they mean that the host lacked something, and the message must not be removed. What the
     /// guest did wrong is an outcome of the file and no error.
     ///
-    /// At most 10,000 new messages are handed out, one at a time, holding a handful of descriptors.
+    /// At most 10,000 new messages are handed out, one at a time, holding a handful of descriptors; and none as long as
+    /// that many fail.
     ///
     /// # Errors
     /// [`Busy`](crate::ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
@@ -226,13 +231,15 @@ impl<'s> Outbox<'s> {
         turn.collection.refused_total = messages.refused_total;
         turn.collection.truncated |= messages.truncated;
         for id in messages.ids {
+            // While the service is down, what the guest sends stays in its outbox.
+            if turn.stopped || turn.collection.open() >= MESSAGES as u64 {
+                turn.collection.truncated = true;
+                break;
+            }
             match self.claim(&id) {
                 Ok(Some(claim)) => turn.handle(claim),
                 Ok(None) => {}
                 Err(error) => turn.collection.fail(Some(id), None, error.into()),
-            }
-            if turn.stopped {
-                break;
             }
         }
         Ok(turn.collection)
