@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use beneath::session::{Attachment, Collection, Disposition, Ledger, SessionsConfig, Ticket};
 use beneath::{
-    Error, ErrorKind, MessageId, Policy, ResolverChoice, Root, Session, SessionId, Sessions,
+    Durability, Error, ErrorKind, MessageId, Policy, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
 };
 
@@ -38,6 +38,8 @@ const EFFECTLESS: [&str; 12] = [
 /// The loop where `RENAME_NOREPLACE` is missing, and where messages cannot be moved to the host's side.
 const UNRESERVED: &str = "collect without reserving names";
 const IN_PLACE: &str = "collect in place";
+/// The loop with every move made durable.
+const DURABLE: &str = "collect durably";
 const FILES: [(&str, u8, usize); 2] = [("one.bin", 1, 150_000), ("two.bin", 2, 70_000)];
 
 fn mark() {
@@ -167,6 +169,12 @@ fn session(dir: &Path, resolver: ResolverChoice) -> Session {
     sessions.create(&SessionId::new("s")).unwrap().0
 }
 
+fn durable_session(dir: &Path) -> Session {
+    let root = Root::open_ambient(dir, ambient_authority()).unwrap();
+    let sessions = Sessions::new(root, SessionsConfig::default().with_durability(Durability::Full));
+    sessions.open(&SessionId::new("s")).unwrap()
+}
+
 fn attachments() -> impl Iterator<Item = Attachment<'static>> {
     static ONE: [u8; 150_000] = [1; 150_000];
     static TWO: [u8; 70_000] = [2; 70_000];
@@ -262,6 +270,7 @@ fn child_work() {
             denied(&[denial], || do_work("collect", &session(&dir, resolver), &dir));
         }
         IN_PLACE => do_work("collect", &session_in_place(&dir, resolver), &dir),
+        DURABLE => do_work("collect", &durable_session(&dir), &dir),
         work => do_work(work, &session(&dir, resolver), &dir),
     }
 }
@@ -382,6 +391,35 @@ fn killed_anywhere_in_the_loop_in_place_loses_nothing_and_sends_nothing_twice() 
     let (calls, violations) = kill_everywhere(IN_PLACE, ResolverChoice::Openat2, &prepare, &judge);
     println!("{IN_PLACE}: killed at each of {calls} calls");
     assert!(calls > 20 && violations.is_empty(), "{violations:#?}");
+}
+
+/// A move may be done although its sync has failed. Then the message is claimed, and is sent only once it is durable.
+#[test]
+fn a_sync_that_fails_anywhere_in_the_loop_loses_nothing_and_sends_nothing_twice() {
+    if !strace_works() {
+        return;
+    }
+    let calls = calls(DURABLE, ResolverChoice::Auto, &prepare_message);
+    let syncs: Vec<usize> =
+        calls.into_iter().filter(|(name, _)| name == "fsync").map(|(_, count)| count).collect();
+    let mut unsent = 0;
+    for count in &syncs {
+        let dir = tempfile::tempdir().unwrap();
+        prepare_message(dir.path());
+        let mut command = child(DURABLE, dir.path(), ResolverChoice::Auto);
+        command.arg("-e").arg(format!("inject=fsync:error=EIO:when={count}"));
+        let _ = run(command);
+        let host = dir.path().join("s/host");
+        let claims = names(&host.join("claimed")).len();
+        let sent = if host.join("sent").exists() { names(&host.join("sent")).len() } else { 0 };
+        unsent += usize::from(claims == 1 && sent == 0);
+        judge_loop(dir.path(), &durable_session(dir.path()), &host).unwrap();
+    }
+    println!(
+        "the loop has {} syncs; after {unsent} of them the message was claimed and not sent",
+        syncs.len()
+    );
+    assert!(syncs.len() > 3 && unsent > 1);
 }
 
 /// The next host takes over, while the guest uses the id again as soon as it can.
