@@ -5,13 +5,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::session::{Claim, Collection, Disposition, Ledger, Ticket};
-use beneath::{Error, ErrorKind, MessageId, ResolverChoice, Session, SessionId};
+use beneath::{Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, ambient_authority};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::kit::child;
 use crate::kit::seccomp::{Denial, denied};
+use crate::kit::{child, skip};
 use crate::support::{Stage, names, with_each_resolver};
 
 /// A service: what it has sent, and the record of it.
@@ -368,4 +368,49 @@ fn a_thousand_messages_take_a_handful_of_descriptors() {
         assert!(report.is_complete() && report.done == 1000, "{report:?}");
         assert_eq!(service.sent.len(), 1000);
     });
+}
+
+/// Four workers claim one id, while a fifth looks for what is pending and tidies empty claims away.
+#[test]
+fn of_concurrent_claims_exactly_one_succeeds() {
+    let stage = Stage::new(ResolverChoice::Auto);
+    one_of_four_claims(&stage.session, |id| stage.send(id, &[("f", b"x")]));
+    let guest = tempfile::tempdir().unwrap();
+    let Ok(host) = tempfile::tempdir_in("/dev/shm") else { return skip("needs /dev/shm") };
+    let open = |path| Root::open_ambient(path, ambient_authority()).unwrap();
+    let session = Session::from_roots(open(guest.path()), open(host.path())).unwrap();
+    one_of_four_claims(&session, |id| fs::create_dir_all(guest.path().join("outbox").join(id)).unwrap());
+}
+
+fn one_of_four_claims(session: &Session, send: impl Fn(&str)) {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = session.outbox().pending().unwrap();
+            }
+        });
+        for round in 0..100 {
+            let id = MessageId::new(format!("m{round}"));
+            send(id.as_str());
+            let claims = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| match session.outbox().claim(&id) {
+                        Ok(Some(claim)) => {
+                            claims.fetch_add(1, Ordering::Relaxed);
+                            claim.clear();
+                        }
+                        Ok(None) => {}
+                        Err(error) => panic!("{error}"),
+                    });
+                }
+            });
+            assert_eq!(claims.into_inner(), 1, "round {round}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(session.outbox().pending().unwrap().is_empty());
 }

@@ -46,20 +46,25 @@ pub(super) fn take<'s>(session: &'s Session, id: &MessageId) -> Result<Option<Cl
     for _ in 0..TRIES {
         let slot = Slot::new()?;
         let shelf = make(session, &slot)?;
-        let taken = match session.guest().move_to(&there, &shelf, id) {
+        let failed = match session.guest().move_to(&there, &shelf, id) {
             Ok(synced) => return moved(session, &slot, &shelf, id, synced),
-            Err(error) => match error.kind() {
-                ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
-                    return take_in_place(session, &slot, &shelf, id, error.kind());
-                }
-                ErrorKind::NotFound => Ok(None),
-                _ => Err(error.about(&there)),
-            },
+            Err(error) => error,
         };
-        match (slot.remove(session), taken) {
-            // Not the message but the place for it was missing: somebody has tidied the empty directory away.
-            (Err(error), Ok(None)) if error.kind() == ErrorKind::NotFound => {}
-            (_, taken) => return taken,
+        let why = failed.kind();
+        let noted = match why {
+            // The note comes first, so that a message that has left its name is known.
+            ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
+                shelf.write_exclusive(id, format!("{why:?}"))
+            }
+            _ => Err(failed),
+        };
+        let Err(error) = noted else { return take_in_place(session, &slot, id, why) };
+        // If not the message but the place for it was missing, somebody has tidied the empty directory away.
+        let tidied = slot.remove(session).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        match error.kind() {
+            ErrorKind::NotFound if tidied => {}
+            ErrorKind::NotFound => return Ok(None),
+            _ => return Err(error.about(there)),
         }
     }
     Err(Error::new("claim", there, ErrorKind::Busy))
@@ -101,22 +106,20 @@ fn moved<'s>(
     }
 }
 
-/// The note comes first, so that a message that has left its name is known. A failure before the move takes it back.
+/// Gives a message another name in the outbox. If that fails, the note is taken back.
 fn take_in_place<'s>(
     session: &'s Session,
     slot: &Slot,
-    shelf: &Root,
     id: &MessageId,
     why: ErrorKind,
 ) -> Result<Option<Claim<'s>>> {
     let there = Part::Outbox.as_ref().join(id);
-    let moved = (|| {
-        let outbox = session.guest().descend(Part::Outbox)?;
-        shelf.write_exclusive(id, format!("{why:?}"))?;
-        outbox.move_to(id, &outbox, slot.aside()).map(|synced| (outbox, synced))
-    })();
-    let (outbox, synced) = match moved {
-        Ok(moved) => moved,
+    let renamed = session.guest().descend(Part::Outbox).and_then(|outbox| {
+        let synced = outbox.move_to(id, &outbox, slot.aside())?;
+        Ok((outbox, synced))
+    });
+    let (outbox, synced) = match renamed {
+        Ok(renamed) => renamed,
         Err(error) => {
             slot.forget(session, id);
             return if error.kind() == ErrorKind::NotFound { Ok(None) } else { Err(error.about(there)) };
@@ -162,12 +165,16 @@ pub(super) fn slots(session: &Session) -> Result<Vec<Slot>> {
 
 /// The claim in a slot, durable if the policy asks for that. `None` if it holds none.
 pub(super) fn load(session: &Session, slot: Slot) -> Result<Option<Claim<'_>>> {
+    match look_into(session, slot) {
+        // Another worker has cleared it meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        loaded => loaded,
+    }
+}
+
+fn look_into(session: &Session, slot: Slot) -> Result<Option<Claim<'_>>> {
     let path = slot.path();
-    let mut entries = match session.host().list(&path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let mut entries = session.host().list(&path)?;
     let Some(entry) = entries.next().transpose()? else {
         // Of a claim that has just begun; whoever makes it begins anew.
         let _ = slot.remove(session);

@@ -23,7 +23,8 @@ use crate::root::Left;
 ///
 /// It must survive a crash to be of use. A `HashSet` does not, and serves for tests.
 ///
-/// An entry may be forgotten once its message was cleared; [`Outbox::collect`] reports what is still pending.
+/// A ticket is asked for as long as its message is [pending](Outbox::pending), and may be forgotten afterwards. Where moves are
+/// not [durable](crate::Durability::Full) keep it for longer: a power cut can bring a cleared message back.
 pub trait Ledger<E> {
     /// Whether the message with this ticket was sent.
     ///
