@@ -10,6 +10,7 @@
 //! failure if anything in that home directory was touched.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +19,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use beneath::session::{Attachment, Delivery, MessageLimits, Outcome, SessionsConfig, rewrite_message};
+use beneath::session::{
+    Attachment, Delivery, Disposition, MessageLimits, Outcome, SessionsConfig, Ticket, rewrite_message,
+};
 use beneath::{Budget, MessageId, Root, Session, SessionId, Sessions, ambient_authority};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -133,24 +136,28 @@ fn deliver_under_attack(session: &Session) {
 }
 
 fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
-    let _lock = session.try_lock()?;
-    let Some(claim) = session.outbox().claim(&MessageId::new("7"))? else {
-        return Err("the guest's message is not there".into());
-    };
     let declared = ["report.txt", "key", "key2", "pipe", "giant", "../../host/state/lock", "report.txt"];
-    for file in claim.read(declared)?.files {
-        match file.content {
-            Ok(bytes) => println!("  read     {} ({} bytes)", file.name, bytes.len()),
-            Err(error) => println!("  refused  {error}"),
+    let lock = session.try_lock()?;
+    // A service keeps this in its database, so that no crash makes it send a message twice.
+    let mut ledger: HashSet<Ticket> = HashSet::new();
+    let report = session.outbox().collect(&lock, &mut ledger, |claim| {
+        for file in claim.read(declared)?.files {
+            match file.content {
+                Ok(bytes) => println!("  read     {} ({} bytes)", file.name, bytes.len()),
+                Err(error) => println!("  refused  {error}"),
+            }
         }
+        for entry in claim.undeclared(declared)?.entries {
+            println!("  also there, not declared: {}", entry.name.to_string_lossy().escape_debug());
+        }
+        println!("forwarded to the colleague:");
+        tell(&claim.forward(["report.txt", "key"], &other.inbox(), &MessageId::new("from agent: 7"))?);
+        Ok::<_, Box<dyn Error>>(Disposition::Done)
+    })?;
+    if report.done != 1 {
+        return Err(format!("the guest's message is not there: {report:?}").into());
     }
-    for entry in claim.undeclared(declared)?.entries {
-        println!("  also there, not declared: {}", entry.name.to_string_lossy().escape_debug());
-    }
-    println!("forwarded to the colleague:");
-    tell(&claim.forward(["report.txt", "key"], &other.inbox(), &MessageId::new("from agent: 7"))?);
-    let cleared = claim.clear();
-    println!("cleared: {} files; pending now: {}", cleared.removed.files, session.outbox().pending()?.len());
+    println!("messages done: {}; pending now: {}", report.done, session.outbox().pending()?.len());
     Ok(())
 }
 

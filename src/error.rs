@@ -184,6 +184,22 @@ impl Error {
         self
     }
 
+    /// The same failure once more, as that of another operation.
+    #[cfg(feature = "session")]
+    pub(crate) fn again(&self, operation: &'static str) -> Self {
+        let source = self.0.source.as_ref();
+        Self(Box::new(Inner {
+            operation,
+            subject: self.0.subject.clone(),
+            kind: self.0.kind,
+            detail: self.0.detail.clone(),
+            source: source.map(|source| match source.raw_os_error() {
+                Some(errno) => io::Error::from_raw_os_error(errno),
+                None => source.kind().into(),
+            }),
+        }))
+    }
+
     pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
@@ -193,6 +209,26 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Whether this may be different next time without the guest's doing anything: the host ran out of descriptors,
+    /// memory or space, a device failed, somebody holds the entry. What the guest left and what a limit refuses is
+    /// the same next time.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// assert!(!root.read_contained("missing", 1).unwrap_err().is_transient());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self.kind() {
+            ErrorKind::Busy | ErrorKind::NoSpace | ErrorKind::Unsupported | ErrorKind::Io => true,
+            // A limit of this crate has no source; the system's own limit has one.
+            ErrorKind::TooMany => self.0.source.is_some(),
+            _ => false,
+        }
     }
 
     /// The operation that failed, as a verb: `"read"`, `"write"`, `"remove"`.
@@ -327,6 +363,23 @@ mod tests {
             }
         }
         assert_eq!(ErrorKind::of(Errno::IO), ErrorKind::Io);
+    }
+
+    #[test]
+    fn what_the_guest_left_is_the_same_next_time_and_what_the_host_lacks_is_not() {
+        let hosts =
+            [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::IO, Errno::NOSPC, Errno::BUSY, Errno::STALE];
+        for errno in hosts {
+            assert!(Error::from_errno("read", "x", errno).is_transient(), "{errno}");
+        }
+        let guests = [Errno::LOOP, Errno::NXIO, Errno::NOENT, Errno::NOTDIR, Errno::ACCESS, Errno::EXIST];
+        for errno in guests {
+            assert!(!Error::from_errno("read", "x", errno).is_transient(), "{errno}");
+        }
+        for limit in [ErrorKind::TooMany, ErrorKind::TooLarge, ErrorKind::HardLinked, ErrorKind::InvalidName]
+        {
+            assert!(!Error::new("read", "x", limit).is_transient(), "{limit:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! |---|---|
 //! | make, find and end sessions | [`Sessions`] |
 //! | give the guest a message's attachments | [`Inbox::deliver`], or [`rewrite_message`] for a JSON message |
-//! | take what the guest sends | [`Outbox::claim`], [`Claim::read`], [`Claim::clear`] |
+//! | take what the guest sends, each message once | [`Outbox::collect`], [`Claim::read`] |
+//! | take one message by its id | [`Outbox::claim`], [`Claim::read`], [`Claim::clear`] |
 //! | pass it on to another guest | [`Claim::forward`] |
 //! | work on the guest's own files | [`Workspace`] |
 //! | follow a log that the guest writes | [`Tail`] |
@@ -36,15 +37,16 @@ mod home;
 mod inbox;
 mod layout;
 mod lock;
-mod mark;
 mod marker;
 #[cfg(feature = "json")]
 mod message;
 mod outbox;
 mod retire;
 mod sessions;
+mod slot;
 mod survey;
 mod tail;
+mod ticket;
 mod usage;
 mod workspace;
 
@@ -62,11 +64,12 @@ pub use layout::{Layout, Part, PartState};
 pub use lock::SessionLock;
 #[cfg(feature = "json")]
 pub use message::rewrite_message;
-pub use outbox::{Messages, Outbox};
+pub use outbox::{Collection, Disposition, Failed, Ledger, Messages, Outbox};
 pub use retire::Swept;
 pub use sessions::Sessions;
 pub use survey::Survey;
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
+pub use ticket::Ticket;
 pub use usage::{Quota, Usage};
 pub use workspace::{ListOptions, Listing, Workspace};
 
@@ -100,7 +103,8 @@ impl Session {
     /// Each root keeps its policy; that of `guest` says which modes and owners deliveries get. What `host` lacks is
     /// made; on the guest's side directories are made when they are first needed.
     ///
-    /// If both are on one mount, claimed messages are moved out of the guest's reach. Otherwise they are read in place.
+    /// If both are on one mount, claimed messages are moved out of the guest's reach. Otherwise they
+    /// are renamed in the outbox and read there.
     ///
     /// # Errors
     /// [`Denied`](crate::ErrorKind::Denied), [`NoSpace`](crate::ErrorKind::NoSpace) and the kinds of every resolution.

@@ -265,6 +265,22 @@ pub(super) fn rename_new(
     unlinkat(from_dir, from, AtFlags::empty())
 }
 
+/// Renames to a name that nobody else uses: an unguessable one, or one in a directory that only the host reaches. Unlike
+/// [`rename_new`] it is one step on every file system, so a host that dies leaves no empty directory at either name. Where
+/// NOREPLACE is missing it replaces an empty directory.
+#[cfg(feature = "session")]
+pub(super) fn rename_fresh(
+    from_dir: BorrowedFd<'_>,
+    from: &[u8],
+    to_dir: BorrowedFd<'_>,
+    to: &[u8],
+) -> rustix::io::Result<()> {
+    match renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => renameat(from_dir, from, to_dir, to),
+        result => result,
+    }
+}
+
 /// Sets owner and mode through a handle. The owner comes first, since changing it clears the set-id bits.
 pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rustix::io::Result<()> {
     if access.owner().is_some() || access.group().is_some() {

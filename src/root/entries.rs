@@ -13,6 +13,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
+#[cfg(feature = "session")]
+use super::draft::rename_fresh;
 use super::draft::{give_access, open_to_sync, rename_new};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
@@ -182,6 +184,45 @@ impl Root {
         }
         rename_new(from_dir.as_fd(), old, to_dir.as_fd(), new).map_err(failed)?;
         sync.iter().try_for_each(|dir| retry_on_intr(|| fsync(dir))).map_err(failed)
+    }
+
+    /// Moves an entry to a name that nobody else uses, in one step on every file system.
+    ///
+    /// The inner result is that of the sync, which can fail after the move is done. A directory that the guest does not let
+    /// the host read is not synced; the directory that the entry is moved to always is.
+    #[cfg(feature = "session")]
+    pub(crate) fn move_to(
+        &self,
+        from: impl AsRef<Path>,
+        other: &Self,
+        to: impl AsRef<Path>,
+    ) -> Result<Result<()>> {
+        let from = Checked::new("rename", from.as_ref(), Meant::Entry)?;
+        let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
+        let (from_dir, old) = self.parent("rename", from)?;
+        let (to_dir, new) = other.parent("rename", to)?;
+        let failed = |errno| Error::from_errno("rename", blamed(errno, from, to), errno);
+        let mut sync = Vec::new();
+        if other.policy.durability() == Durability::Full {
+            sync.push(open_to_sync(to_dir.as_fd()).map_err(failed)?);
+            match open_to_sync(from_dir.as_fd()) {
+                Err(Errno::ACCESS) => {}
+                opened => sync.push(opened.map_err(failed)?),
+            }
+        }
+        rename_fresh(from_dir.as_fd(), old, to_dir.as_fd(), new).map_err(failed)?;
+        Ok(sync.iter().try_for_each(|dir| retry_on_intr(|| fsync(dir))).map_err(failed))
+    }
+
+    /// Makes the entries of a directory durable, if the policy asks for that.
+    #[cfg(feature = "session")]
+    pub(crate) fn sync_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        if self.policy.durability() != Durability::Full {
+            return Ok(());
+        }
+        let path = Checked::new("sync", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let dir = self.open("sync", path, OFlags::DIRECTORY)?;
+        retry_on_intr(|| fsync(&dir)).map_err(|errno| Error::from_errno("sync", subject(path), errno))
     }
 
     /// Unlinks anything but a directory; a link itself, never what it points to.

@@ -7,8 +7,9 @@ use super::clear::remove_entry;
 use super::collect::{Collected, Collector, OutboxFile};
 use super::delivery::Delivery;
 use super::inbox::Inbox;
-use super::layout::{CLAIMED, Part, TRASH};
-use super::{Attachment, Session, event, mark};
+use super::layout::{Part, TRASH};
+use super::slot::Slot;
+use super::{Attachment, Session, Ticket, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafePath};
 use crate::root::{FileType, Left, Metadata, Removed, Root};
@@ -21,9 +22,10 @@ const UNDECLARED: usize = 1000;
 pub enum Place {
     /// On the host's side, where no path of the guest's leads.
     Moved,
-    /// In the outbox, since it could not be moved, for this reason: [`CrossDevice`](ErrorKind::CrossDevice) if the
-    /// host's side is on another mount, [`Denied`](ErrorKind::Denied) if the host may not move it. Every file is
-    /// read with the same checks, but the guest can still exchange one for another between two reads.
+    /// In the outbox under a name of the host's, `.beneath-<ticket>`, since it could not be moved away, for this reason:
+    /// [`CrossDevice`](ErrorKind::CrossDevice) if the host's side is on another mount, [`Denied`](ErrorKind::Denied) if
+    /// the host may not move it. Every file is read with the same checks, but the guest can still exchange one for
+    /// another between two reads, or take the message away.
     InPlace(ErrorKind),
 }
 
@@ -35,6 +37,7 @@ pub enum Place {
 pub struct Claim<'s> {
     session: &'s Session,
     id: MessageId,
+    slot: Slot,
     place: Place,
     /// Held from the moment of the claim; a pending one is opened when it is used.
     dir: Option<Root>,
@@ -71,39 +74,54 @@ pub struct Cleared {
 }
 
 impl<'s> Claim<'s> {
-    pub(super) fn new(session: &'s Session, id: MessageId, place: Place, dir: Option<Root>) -> Self {
-        Self { session, id, place, dir }
+    pub(super) fn new(
+        session: &'s Session,
+        id: MessageId,
+        slot: Slot,
+        place: Place,
+        dir: Option<Root>,
+    ) -> Self {
+        Self { session, id, slot, place, dir }
     }
 
-    /// Takes a message where it stands, unless it was cleared before.
-    pub(super) fn in_place(session: &'s Session, id: &MessageId, why: ErrorKind) -> Result<Option<Self>> {
-        let dir = match session.guest().descend(Part::Outbox.as_ref().join(id)) {
-            Ok(dir) => dir,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        Self::new(session, id.clone(), Place::InPlace(why), Some(dir)).unless_cleared()
-    }
-
-    /// A message that was cleared when it could not be removed is cleared again. It may be movable by now.
-    pub(super) fn unless_cleared(self) -> Result<Option<Self>> {
-        if mark::matches(self.session, &self.id, || self.directory()?.metadata("."))? {
-            self.clear();
-            return Ok(None);
-        }
-        Ok(Some(self))
-    }
-
-    /// The message.
+    /// The message's id, as the guest chose it. A guest may use it again for another message.
     #[must_use]
     pub fn id(&self) -> &MessageId {
         &self.id
+    }
+
+    /// What names this claim, and no other: the key for the service's record of what was sent.
+    #[must_use]
+    pub fn ticket(&self) -> &Ticket {
+        &self.slot.ticket
+    }
+
+    /// How often [`collect`](super::Outbox::collect) has handed it out, this time included; 1 for a new claim.
+    ///
+    /// It is a hint, to give up on a message that makes the service fail each time: an attempt that could not be counted,
+    /// on a full disk, is made all the same.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.slot.attempts
     }
 
     /// Where the message is.
     #[must_use]
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// The same claim, about to be handed out once more.
+    pub(super) fn again(mut self) -> Self {
+        let next = self.slot.again();
+        // It is on the disk before anything is done, so that attempts that end with the host's death count too.
+        let counted =
+            self.session.claimed().and_then(|shelf| shelf.move_to(self.slot.name(), shelf, next.name()));
+        match counted {
+            Ok(_) => self.slot = next,
+            Err(error) => event::refused("collect", &error),
+        }
+        self
     }
 
     /// Reads the declared files, within the config's limits.
@@ -113,7 +131,10 @@ impl<'s> Claim<'s> {
     /// outcome with the reason, and the others are read.
     ///
     /// # Errors
-    /// The kinds of every resolution of the message's directory itself.
+    /// Whatever is not the guest's doing and may be better [next time](Error::is_transient), for any of the files: no
+    /// descriptor or memory left ([`TooMany`](ErrorKind::TooMany), [`Io`](ErrorKind::Io)), a device that fails, a file
+    /// that somebody holds ([`Busy`](ErrorKind::Busy)). The message must not be cleared then. And the kinds of every
+    /// resolution of the message's directory itself.
     ///
     /// # Races
     /// As [`Root::read_contained`].
@@ -161,7 +182,7 @@ impl<'s> Claim<'s> {
         };
         let mut collector = Collector::new(self.session.config().outbox());
         for raw in declared {
-            collector.add(raw.as_ref(), |name, limit| take(dir, name, limit));
+            collector.add(raw.as_ref(), |name, limit| take(dir, name, limit))?;
         }
         Ok(collector.finish())
     }
@@ -209,7 +230,9 @@ impl<'s> Claim<'s> {
     /// finds what it had copied.
     ///
     /// # Errors
-    /// The kinds of every resolution of the message's directory itself.
+    /// Whatever is not the guests' doing and may be better [next time](Error::is_transient), for any of the files, on either
+    /// side: forward the message again then, before it is cleared. And the kinds of every resolution of the message's
+    /// directory itself.
     ///
     /// # Races
     /// As [`read`](Self::read) on one side and [`Inbox::deliver`] on the other.
@@ -241,14 +264,14 @@ impl<'s> Claim<'s> {
         let mut collector: Collector<()> = Collector::new(self.session.config().outbox());
         // Names first, files later: one descriptor at a time.
         for raw in declared {
-            collector.add(raw.as_ref(), |_, _| Ok(((), 0)));
+            collector.add(raw.as_ref(), |_, _| Ok(((), 0)))?;
         }
         let names = collector.finish();
         let mut room = self.session.config().outbox().message_bytes();
         let most = self.session.config().outbox().file_bytes();
         let attachments: Vec<(String, Option<Error>)> =
             names.files.into_iter().map(|file| (file.name, file.content.err())).collect();
-        Ok(inbox.deliver(
+        let delivery = inbox.deliver(
             id,
             attachments.iter().map(|(name, refused)| {
                 let opened = match refused {
@@ -265,7 +288,10 @@ impl<'s> Claim<'s> {
                     Err(error) => Attachment::unavailable(error),
                 }
             }),
-        ))
+        );
+        let failed =
+            delivery.refusals().find(|error| error.is_transient()).map(|error| error.again("forward"));
+        failed.map_or(Ok(delivery), Err)
     }
 
     /// Removes the message, because it was sent.
@@ -273,18 +299,15 @@ impl<'s> Claim<'s> {
     /// This reports no error, so that no caller takes one for a failed sending and sends again. From the moment it
     /// returns, neither [`pending`](super::Outbox::pending) nor [`claim`](super::Outbox::claim) gives this message
     /// again, even if some of it could not be removed; [`sweep`](super::Outbox::sweep) removes the remains. Only if not even
-    /// the host's own directory can be written may it be pending still: keep a record of what was sent.
+    /// the host's own directory can be written may it be pending still: keep a record of what was sent, by
+    /// [ticket](Self::ticket).
     ///
     /// # Races
     /// A guest that holds a descriptor into the directory may keep creating until the budget is spent; the report is then
-    /// not [complete](Removed::complete). A message that the guest has put in place of one read [in place](Place::InPlace)
-    /// is not removed, unless it does so in the very moment of the removal.
+    /// not [complete](Removed::complete). What goes of a message [in place](Place::InPlace) is what is under the
+    /// host's name for it; a new message of the same id is not touched.
     pub fn clear(self) -> Cleared {
-        let removed = match self.place {
-            Place::Moved => self.discard(),
-            Place::InPlace(_) => self.discard_in_place(),
-        };
-        let removed = removed.unwrap_or_else(|error| {
+        let removed = self.discard().unwrap_or_else(|error| {
             event::refused("clear", &error);
             let left = vec![Left { path: PathBuf::new(), kind: error.kind() }];
             Removed { left_total: 1, left, ..Removed::default() }
@@ -293,45 +316,26 @@ impl<'s> Claim<'s> {
         Cleared { removed }
     }
 
-    /// The move to the trash is what clears the message; the removal there can take its time.
+    /// The move to the trash is what clears the message; the removal can take its time.
     fn discard(&self) -> Result<Removed> {
         let budget = self.session.config().budget();
-        let trash = self.session.trash()?;
-        match self.session.claimed()?.rename_to(&self.id, trash, &self.id) {
-            Ok(()) => trash.remove_tree_contained_within(&self.id, budget),
-            // The name is taken by remains, or a person has removed one of the two directories: look them up again.
+        let (trash, name) = (self.session.trash()?, self.slot.name());
+        // A sync that fails is no matter: after a power cut it is pending, and in the ledger.
+        let removed = match self.session.claimed()?.move_to(&name, trash, &name) {
+            Ok(_) => trash.remove_tree_contained_within(&name, budget),
+            // A person has removed one of the two directories: look them up again.
             Err(_) => {
                 let trash = self.session.host().ensure_and_descend(TRASH)?.0;
-                match self.session.host().remove_tree_quarantined(self.path(), &trash, budget) {
+                match self.session.host().remove_tree_quarantined(self.slot.path(), &trash, budget) {
                     Err(error) if error.kind() == ErrorKind::NotFound => Ok(gone()),
                     removed => removed,
                 }
             }
+        }?;
+        match self.place {
+            Place::Moved => Ok(removed),
+            Place::InPlace(_) => remove_entry(self.session, Part::Outbox, self.slot.aside().as_ref()),
         }
-    }
-
-    /// The mark comes first: if the directory stays, or the host dies now, it is known to be done with.
-    fn discard_in_place(&self) -> Result<Removed> {
-        let Some(dir) = &self.dir else { return Ok(gone()) };
-        let cleared = dir.metadata(".")?;
-        mark::put(self.session, &self.id, &cleared)?;
-        match self.session.guest().metadata(Part::Outbox.as_ref().join(&self.id)) {
-            Ok(now) if mark::identity(&now) == mark::identity(&cleared) => {}
-            // The guest has put another message in its place, which nobody has read yet.
-            Ok(_) => return Ok(gone()),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(gone()),
-            Err(error) => return Err(error),
-        }
-        let removed = remove_entry(self.session, Part::Outbox, self.id.as_ref())?;
-        // What went by that name may have been a link that the guest put there just before: ask the directory itself.
-        if removed.complete && dir.metadata(".").is_ok_and(|entry| entry.nlink() == 0) {
-            // If it stays, it names a directory that is no more, and is swept.
-            let _ = mark::remove(self.session, &self.id);
-        } else {
-            // Removing a part of it has changed it, and a mark without a creation time no longer fits.
-            mark::put(self.session, &self.id, &dir.metadata(".")?)?;
-        }
-        Ok(removed)
     }
 
     /// Gives the message back to the outbox, because it could not be sent now.
@@ -341,26 +345,32 @@ impl<'s> Claim<'s> {
     /// if `outbox` was replaced, and the kinds of every resolution. The claim is then still pending.
     ///
     /// # Races
-    /// From then on the guest can change it again.
+    /// From then on the guest can change it again. On a file system without `RENAME_NOREPLACE` an empty directory that
+    /// the guest has put there is replaced.
     pub fn release(self) -> Result<()> {
-        match self.place {
+        let guest = self.session.guest();
+        let there = Part::Outbox.as_ref().join(&self.id);
+        // A sync that fails is no matter: after a power cut it is pending again.
+        let _ = match self.place {
             Place::Moved => {
-                let guest = self.session.guest();
                 guest.ensure_dir(Part::Outbox)?;
-                self.session.host().rename_to(self.path(), guest, Part::Outbox.as_ref().join(&self.id))
+                self.session.host().move_to(self.slot.path().join(&self.id), guest, there)?
             }
-            Place::InPlace(_) => Ok(()),
-        }
-    }
-
-    fn path(&self) -> PathBuf {
-        Path::new(CLAIMED).join(&self.id)
+            Place::InPlace(_) => {
+                guest.move_to(Part::Outbox.as_ref().join(self.slot.aside()), guest, there)?
+            }
+        };
+        self.slot.forget(self.session, &self.id);
+        Ok(())
     }
 
     fn directory(&self) -> Result<Root> {
-        match &self.dir {
-            Some(dir) => dir.try_clone(),
-            None => self.session.host().descend(self.path()),
+        match (&self.dir, self.place) {
+            (Some(dir), _) => dir.try_clone(),
+            (None, Place::Moved) => self.session.host().descend(self.slot.path().join(&self.id)),
+            (None, Place::InPlace(_)) => {
+                self.session.guest().descend(Part::Outbox.as_ref().join(self.slot.aside()))
+            }
         }
     }
 }

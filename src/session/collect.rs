@@ -68,18 +68,26 @@ impl<T> Collector<T> {
     }
 
     /// Takes one declared file with `take`, which gets the name and the most bytes, and gives the content and its length.
-    pub(super) fn add(&mut self, raw: &str, take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>) {
+    ///
+    /// # Errors
+    /// What is not the guest's doing: the file may be had another time.
+    pub(super) fn add(
+        &mut self,
+        raw: &str,
+        take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>,
+    ) -> Result<()> {
         if self.seen.contains(raw) {
             self.collected.repeated += 1;
-            return;
+            return Ok(());
         }
         self.seen.insert(raw.to_owned());
-        let content = self.take(raw, take);
-        if let Err(error) = &content {
-            event::refused("collect", error);
-        }
+        let content = match self.take(raw, take) {
+            Err(error) if error.is_transient() => return Err(error),
+            content => content.inspect_err(|error| event::refused("collect", error)),
+        };
         let name = (0..=raw.len().min(NAME_SHOWN)).rev().find_map(|end| raw.get(..end)).unwrap_or_default();
         self.collected.files.push(CollectedFile { name: name.to_owned(), content });
+        Ok(())
     }
 
     fn take(&mut self, raw: &str, take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>) -> Result<T> {

@@ -17,7 +17,7 @@ use crate::root::{Ensured, Execute, FileType, Root};
 pub(super) const GUEST: &str = "guest";
 pub(super) const HOST: &str = "host";
 
-/// Host-only: claimed messages, by message id.
+/// Host-only: claimed messages, by ticket.
 pub(super) const CLAIMED: &str = "claimed";
 /// Host-only: what is being removed.
 pub(super) const TRASH: &str = "trash";

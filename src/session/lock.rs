@@ -83,6 +83,20 @@ impl Session {
     }
 }
 
+impl SessionLock {
+    /// Checks that it is the lock of this very session.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) if it is the lock of another session, or of one that was removed since.
+    pub(super) fn must_be_of(&self, session: &Session) -> Result<()> {
+        let (now, held) = (session.host().metadata(LOCK)?, self.file.metadata());
+        match (now.dev(), now.ino()) == (held.dev(), held.ino()) {
+            true => Ok(()),
+            false => Err(busy()),
+        }
+    }
+}
+
 pub(super) fn lock(host: &Root) -> Result<SessionLock> {
     // Opened before it is made: on a full disk a lock that is held must not look like one that cannot be made.
     let file = match host.open_contained(LOCK) {

@@ -28,8 +28,10 @@ const LOOKED_INTO: u32 = 16;
 pub struct Swept {
     /// How many sessions, messages or remains are gone.
     pub removed: u64,
-    /// How many were too young, or were not begun because the budget's time was over.
+    /// How many were too young.
     pub kept: u64,
+    /// Whether the budget's time was over before everything was looked at.
+    pub out_of_time: bool,
     /// What should have gone and did not, and why; no more than the first few.
     pub left: Vec<Left>,
     /// How many should have gone and did not.

@@ -8,17 +8,38 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use beneath::session::{Attachment, SessionsConfig};
-use beneath::{MessageId, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
+use beneath::session::{Attachment, Collection, Disposition, Ledger, SessionsConfig, Ticket};
+use beneath::{
+    Durability, Error, ErrorKind, MessageId, Policy, ResolverChoice, Root, Session, SessionId, Sessions,
+    ambient_authority,
+};
 
+use crate::kit::seccomp::{Denial, denied};
 use crate::naive::NaiveSession;
 use crate::support::{RESOLVERS, names};
 
 /// Nothing else in the child makes this call.
 const MARK: &str = "getppid";
-/// Calls that change nothing a second host could see.
-const EFFECTLESS: [&str; 8] =
-    ["mmap", "munmap", "mremap", "brk", "madvise", "futex", "getrandom", "mprotect"];
+/// Calls that change nothing a second host could see: dying before one of them leaves what dying before the next one leaves.
+const EFFECTLESS: [&str; 12] = [
+    "mmap",
+    "munmap",
+    "mremap",
+    "brk",
+    "madvise",
+    "futex",
+    "getrandom",
+    "mprotect",
+    "close",
+    "statx",
+    "fstat",
+    "getdents64",
+];
+/// The loop where `RENAME_NOREPLACE` is missing, and where messages cannot be moved to the host's side.
+const UNRESERVED: &str = "collect without reserving names";
+const IN_PLACE: &str = "collect in place";
+/// The loop with every move made durable.
+const DURABLE: &str = "collect durably";
 const FILES: [(&str, u8, usize); 2] = [("one.bin", 1, 150_000), ("two.bin", 2, 70_000)];
 
 fn mark() {
@@ -49,8 +70,7 @@ fn run(mut command: Command) -> Output {
 
 /// The calls between the marks: name, and how many of that name the child had made by then.
 fn calls(work: &str, resolver: ResolverChoice, prepare: &dyn Fn(&Path)) -> Vec<(String, usize)> {
-    let dir = tempfile::tempdir().unwrap();
-    prepare(dir.path());
+    let dir = prepared(prepare);
     let log = dir.path().join("log");
     let mut command = child(work, dir.path(), resolver);
     command.args(["-o".into(), log.clone().into_os_string()]);
@@ -77,6 +97,8 @@ fn calls(work: &str, resolver: ResolverChoice, prepare: &dyn Fn(&Path)) -> Vec<(
             _ => {}
         }
     }
+    // Only where the host's side is elsewhere is there anything.
+    let _ = fs::remove_dir_all(elsewhere(dir.path()));
     assert_eq!(marks, 2, "both marks are seen");
     for (name, first) in &calls {
         // strace counts in each thread, so no other one may get there before.
@@ -85,6 +107,14 @@ fn calls(work: &str, resolver: ResolverChoice, prepare: &dyn Fn(&Path)) -> Vec<(
         assert!(most < *first, "{name}: {most} in another thread, {first} in this");
     }
     calls
+}
+
+/// A fresh place in which nothing has changed lately.
+fn prepared(prepare: &dyn Fn(&Path)) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    prepare(dir.path());
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    dir
 }
 
 /// Makes this thread's count of every common call larger than any other thread's.
@@ -113,11 +143,14 @@ pub(crate) fn kill_everywhere(
                 while let Some((name, count)) =
                     calls.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
                 {
-                    let dir = tempfile::tempdir().unwrap();
-                    prepare(dir.path());
-                    let mut command = child(work, dir.path(), resolver);
-                    command.arg("-e").arg(format!("inject={name}:signal=KILL:when={count}"));
-                    assert!(!run(command).status.success(), "killed at {name} {count}");
+                    // What has changed lately takes more calls to read, so that a busy machine may make fewer.
+                    let killed = (0..5).find_map(|_| {
+                        let dir = prepared(prepare);
+                        let mut command = child(work, dir.path(), resolver);
+                        command.arg("-e").arg(format!("inject={name}:signal=KILL:when={count}"));
+                        (!run(command).status.success()).then_some(dir)
+                    });
+                    let Some(dir) = killed else { panic!("{work} is never killed at {name} {count}") };
                     if let Err(why) = judge(dir.path()) {
                         violations.lock().unwrap().push(format!("at {name} {count}: {why}"));
                     }
@@ -146,6 +179,12 @@ fn session(dir: &Path, resolver: ResolverChoice) -> Session {
     sessions.create(&SessionId::new("s")).unwrap().0
 }
 
+fn durable_session(dir: &Path) -> Session {
+    let root = Root::open_ambient(dir, ambient_authority()).unwrap();
+    let sessions = Sessions::new(root, SessionsConfig::default().with_durability(Durability::Full));
+    sessions.open(&SessionId::new("s")).unwrap()
+}
+
 fn attachments() -> impl Iterator<Item = Attachment<'static>> {
     static ONE: [u8; 150_000] = [1; 150_000];
     static TWO: [u8; 70_000] = [2; 70_000];
@@ -156,29 +195,74 @@ fn attachments() -> impl Iterator<Item = Attachment<'static>> {
     .into_iter()
 }
 
-/// The documented loop; sending is one atomic step that also records it.
-fn collect_all(session: &Session) {
-    let outbox = session.outbox();
-    let mut claims = outbox.pending().unwrap();
-    claims.extend(outbox.claim(&MessageId::new("42")).unwrap());
-    session.host().ensure_dir("sent").unwrap();
-    for claim in claims {
-        let sent = format!("sent/{}", claim.id());
-        if session.host().metadata(&sent).is_err() {
-            let collected = claim.read(FILES.map(|(name, ..)| name)).unwrap();
-            let whole: Vec<u8> = collected.found().flat_map(|(_, bytes)| bytes.clone()).collect();
-            session.host().write_exclusive(&sent, whole).unwrap();
+/// A ledger in which sending and recording are one step: the file is there whole or not at all.
+struct Sent<'s>(&'s Session);
+
+impl Sent<'_> {
+    fn path(ticket: &Ticket) -> PathBuf {
+        Path::new("sent").join(ticket.as_str())
+    }
+}
+
+impl Ledger<Error> for Sent<'_> {
+    fn contains(&mut self, ticket: &Ticket) -> beneath::Result<bool> {
+        match self.0.host().metadata(Self::path(ticket)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
-        claim.clear();
+    }
+
+    fn record(&mut self, _: &Ticket) -> beneath::Result<()> {
+        Ok(())
+    }
+}
+
+fn collect_all(session: &Session) -> Collection<Error> {
+    session.host().ensure_dir("sent").unwrap();
+    // A process that another thread starts meanwhile has the lock of the turn before until it runs its program.
+    let lock = session.lock_within(std::time::Duration::from_secs(60)).unwrap();
+    let collected = session.outbox().collect(&lock, &mut Sent(session), |claim| {
+        let collected = claim.read(FILES.map(|(name, ..)| name))?;
+        let whole: Vec<u8> = collected.found().flat_map(|(_, bytes)| bytes.clone()).collect();
+        session.host().write_exclusive(Sent::path(claim.ticket()), whole)?;
+        Ok(Disposition::Done)
+    });
+    collected.unwrap()
+}
+
+/// What was sent, by ticket.
+fn sent(session: &Session, host: &Path) -> Vec<Vec<u8>> {
+    assert!(session.host().metadata("sent").is_ok());
+    names(&host.join("sent")).iter().map(|name| fs::read(host.join("sent").join(name)).unwrap()).collect()
+}
+
+fn send_message(dir: &Path) {
+    fs::create_dir(dir.join("s/guest/outbox/42")).unwrap();
+    for (name, byte, length) in FILES {
+        fs::write(dir.join("s/guest/outbox/42").join(name), content(byte, length)).unwrap();
     }
 }
 
 fn prepare_message(dir: &Path) {
     session(dir, ResolverChoice::Auto);
-    fs::create_dir(dir.join("s/guest/outbox/42")).unwrap();
-    for (name, byte, length) in FILES {
-        fs::write(dir.join("s/guest/outbox/42").join(name), content(byte, length)).unwrap();
-    }
+    send_message(dir);
+}
+
+/// Where the host's side is if messages cannot be moved to it.
+fn elsewhere(dir: &Path) -> PathBuf {
+    Path::new("/dev/shm").join(format!("beneath-kill-{}", dir.file_name().unwrap().display()))
+}
+
+fn session_in_place(dir: &Path, resolver: ResolverChoice) -> Session {
+    let open = |path: &Path| {
+        fs::create_dir_all(path).unwrap();
+        let root = Root::open_ambient(path, ambient_authority()).unwrap();
+        root.with_policy(Policy::default().with_resolver(resolver))
+    };
+    let session = Session::from_roots(open(&dir.join("s/guest")), open(&elsewhere(dir))).unwrap();
+    session.repair().unwrap();
+    session
 }
 
 /// What the child does, when this executable is one.
@@ -189,13 +273,29 @@ fn child_work() {
         "walk" => ResolverChoice::Walk,
         _ => ResolverChoice::Openat2,
     };
-    let session = session(&dir, resolver);
+    let work = std::env::var("BENEATH_KILL_WORK").unwrap();
+    match work.as_str() {
+        UNRESERVED => {
+            let denial = Denial::RenameNoReplace(rustix::io::Errno::INVAL);
+            denied(&[denial], || do_work("collect", &session(&dir, resolver), &dir));
+        }
+        IN_PLACE => do_work("collect", &session_in_place(&dir, resolver), &dir),
+        DURABLE => do_work("collect", &durable_session(&dir), &dir),
+        work => do_work_with(work, &session(&dir, resolver), &dir, resolver),
+    }
+}
+
+fn do_work(work: &str, session: &Session, dir: &Path) {
+    do_work_with(work, session, dir, ResolverChoice::Auto);
+}
+
+fn do_work_with(work: &str, session: &Session, dir: &Path, resolver: ResolverChoice) {
     let naive = NaiveSession { dir: dir.join("s/guest") };
     get_ahead();
     mark();
-    match std::env::var("BENEATH_KILL_WORK").unwrap().as_str() {
+    match work {
         "deliver" => assert!(session.inbox().deliver(&MessageId::new("42"), attachments()).is_complete()),
-        "collect" => collect_all(&session),
+        "collect" => assert!(collect_all(session).is_complete()),
         "naive deliver" => {
             for (name, byte, length) in FILES {
                 naive.deliver("42", name, &content(byte, length), || {}).unwrap();
@@ -206,7 +306,7 @@ fn child_work() {
             assert_eq!(files.len(), 2);
             naive.clear("42");
         }
-        work => crate::kill_sessions::work(work, &dir, resolver),
+        work => crate::kill_sessions::work(work, dir, resolver),
     }
     mark();
 }
@@ -244,7 +344,7 @@ fn killed_anywhere_in_a_delivery_leaves_whole_files_and_a_retry_completes_it() {
         };
         let (calls, violations) = kill_everywhere("deliver", resolver, &prepare, &judge);
         println!("deliver, {resolver:?}: killed at each of {calls} calls");
-        assert!(calls > 20 && violations.is_empty(), "{violations:#?}");
+        assert!(calls > 10 && violations.is_empty(), "{violations:#?}");
     }
     let prepare = |dir: &Path| drop(session(dir, ResolverChoice::Auto));
     let judge = |dir: &Path| no_torn_file(&dir.join("s/guest/inbox/42"));
@@ -257,42 +357,120 @@ fn killed_anywhere_in_the_loop_loses_nothing_and_sends_nothing_twice() {
     if !strace_works() {
         return;
     }
-    let whole: Vec<u8> = FILES.iter().flat_map(|(_, byte, length)| content(*byte, *length)).collect();
-    for resolver in RESOLVERS {
+    for (work, resolver) in [
+        ("collect", ResolverChoice::Openat2),
+        ("collect", ResolverChoice::Walk),
+        (UNRESERVED, ResolverChoice::Openat2),
+    ] {
         let judge = |dir: &Path| {
-            visible_messages_are_whole(dir)?;
-            let session = session(dir, resolver);
-            collect_all(&session);
-            let sent =
-                session.host().read_contained("sent/42", 1 << 20).map_err(|error| error.to_string())?;
-            if sent != whole || names(&dir.join("s/host/sent")) != ["42"] {
-                return Err(format!("sent {} bytes", sent.len()));
+            let judge = || judge_loop(dir, &session(dir, resolver), &dir.join("s/host"));
+            if work == UNRESERVED {
+                denied(&[Denial::RenameNoReplace(rustix::io::Errno::INVAL)], judge)
+            } else {
+                judge()
             }
-            collect_all(&session);
-            let left = [names(&dir.join("s/guest/outbox")), names(&dir.join("s/host/claimed"))];
-            if left.iter().any(|names| !names.is_empty()) {
-                return Err(format!("left {left:?}"));
-            }
-            let swept =
-                session.outbox().sweep(std::time::Duration::ZERO).map_err(|error| error.to_string())?;
-            if swept.left_total > 0 || !names(&dir.join("s/host/trash")).is_empty() {
-                return Err(format!("unswept {swept:?}"));
-            }
-            Ok(())
         };
-        let (calls, violations) = kill_everywhere("collect", resolver, &prepare_message, &judge);
-        println!("collect, {resolver:?}: killed at each of {calls} calls");
+        let (calls, violations) = kill_everywhere(work, resolver, &prepare_message, &judge);
+        println!("{work}, {resolver:?}: killed at each of {calls} calls");
         assert!(calls > 20 && violations.is_empty(), "{violations:#?}");
     }
-    let judge = |dir: &Path| visible_messages_are_whole(dir);
+    let judge = |dir: &Path| visible_messages_are_whole(dir, &dir.join("s/host"));
     let (_, caught) = kill_everywhere("naive collect", ResolverChoice::Auto, &prepare_message, &judge);
     assert!(!caught.is_empty(), "the control must be caught");
 }
 
+#[test]
+fn killed_anywhere_in_the_loop_in_place_loses_nothing_and_sends_nothing_twice() {
+    let same = |one: &Path, other: &Path| {
+        let device = |path| fs::metadata(path).map(|entry| std::os::unix::fs::MetadataExt::dev(&entry)).ok();
+        device(one) == device(other)
+    };
+    if !Path::new("/dev/shm").is_dir() || same(&std::env::temp_dir(), Path::new("/dev/shm")) {
+        println!("skipped: needs a second file system at /dev/shm");
+        return;
+    }
+    if !strace_works() {
+        return;
+    }
+    let prepare = |dir: &Path| {
+        session_in_place(dir, ResolverChoice::Auto);
+        send_message(dir);
+    };
+    let judge = |dir: &Path| {
+        let session = session_in_place(dir, ResolverChoice::Auto);
+        let verdict = judge_loop(dir, &session, &elsewhere(dir));
+        fs::remove_dir_all(elsewhere(dir)).unwrap();
+        verdict
+    };
+    let (calls, violations) = kill_everywhere(IN_PLACE, ResolverChoice::Openat2, &prepare, &judge);
+    println!("{IN_PLACE}: killed at each of {calls} calls");
+    assert!(calls > 20 && violations.is_empty(), "{violations:#?}");
+}
+
+/// A move may be done although its sync has failed. Then the message is claimed, and is sent only once it is durable.
+#[test]
+fn a_sync_that_fails_anywhere_in_the_loop_loses_nothing_and_sends_nothing_twice() {
+    if !strace_works() {
+        return;
+    }
+    let calls = calls(DURABLE, ResolverChoice::Auto, &prepare_message);
+    let syncs: Vec<usize> =
+        calls.into_iter().filter(|(name, _)| name == "fsync").map(|(_, count)| count).collect();
+    let mut unsent = 0;
+    for count in &syncs {
+        let dir = tempfile::tempdir().unwrap();
+        prepare_message(dir.path());
+        let mut command = child(DURABLE, dir.path(), ResolverChoice::Auto);
+        command.arg("-e").arg(format!("inject=fsync:error=EIO:when={count}"));
+        let _ = run(command);
+        let host = dir.path().join("s/host");
+        let claims = names(&host.join("claimed")).len();
+        let sent = if host.join("sent").exists() { names(&host.join("sent")).len() } else { 0 };
+        unsent += usize::from(claims == 1 && sent == 0);
+        judge_loop(dir.path(), &durable_session(dir.path()), &host).unwrap();
+    }
+    println!(
+        "the loop has {} syncs; after {unsent} of them the message was claimed and not sent",
+        syncs.len()
+    );
+    assert!(syncs.len() > 3 && unsent > 1);
+}
+
+/// The next host takes over, while the guest uses the id again as soon as it can.
+fn judge_loop(dir: &Path, session: &Session, host: &Path) -> Result<(), String> {
+    let whole: Vec<u8> = FILES.iter().flat_map(|(_, byte, length)| content(*byte, *length)).collect();
+    visible_messages_are_whole(dir, host)?;
+    let mut messages = 1;
+    if !dir.join("s/guest/outbox/42").exists() {
+        send_message(dir);
+        messages += 1;
+    }
+    for _ in 0..2 {
+        let report = collect_all(session);
+        let sent = sent(session, host);
+        if !report.is_complete() || sent.len() != messages || sent.iter().any(|sent| *sent != whole) {
+            return Err(format!("{report:?}, and {} of {messages} messages were sent", sent.len()));
+        }
+    }
+    let pending = session.outbox().pending().map_err(|error| error.to_string())?;
+    let messages = session.outbox().messages().map_err(|error| error.to_string())?;
+    if !pending.is_empty() || !messages.ids.is_empty() {
+        return Err(format!("left {pending:?} and {messages:?}"));
+    }
+    let swept = session.outbox().sweep(std::time::Duration::ZERO).map_err(|error| error.to_string())?;
+    let places = [host.join("trash"), host.join("claimed"), dir.join("s/guest/outbox")];
+    if swept.left_total > 0 || places.iter().any(|place| !names(place).is_empty()) {
+        return Err(format!("unswept {swept:?}"));
+    }
+    Ok(())
+}
+
 /// A message that the next host would find has all its files.
-fn visible_messages_are_whole(dir: &Path) -> Result<(), String> {
-    for place in ["s/guest/outbox/42", "s/host/claimed/42"].map(|place| dir.join(place)) {
-        if place.exists() && names(&place) != FILES.map(|(name, ..)| name) {
+fn visible_messages_are_whole(dir: &Path, host: &Path) -> Result<(), String> {
+    let claims =
+        names(&host.join("claimed")).into_iter().map(|slot| host.join("claimed").join(slot).join("42"));
+    for place in claims.chain([dir.join("s/guest/outbox/42")]).filter(|place| place.is_dir()) {
+        if names(&place) != FILES.map(|(name, ..)| name) {
             return Err(format!("{} holds {:?}", place.display(), names(&place)));
         }
     }

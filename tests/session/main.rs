@@ -6,6 +6,7 @@
 
 mod access;
 mod clock;
+mod collect;
 mod database;
 #[cfg(feature = "tracing")]
 mod events;
@@ -13,6 +14,7 @@ mod flaws_inbox;
 mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
+mod in_place;
 mod inbox;
 mod kill;
 mod kill_sessions;
@@ -25,6 +27,7 @@ mod message;
 mod mounts;
 mod naive;
 mod outbox;
+mod protocol;
 mod sessions;
 mod support;
 mod tail;

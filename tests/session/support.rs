@@ -190,6 +190,43 @@ pub(crate) fn fifo(path: &Path) {
     .unwrap();
 }
 
+/// Users of tests that need several; they share [`GROUP`].
+pub(crate) const HOST: u32 = 2000;
+pub(crate) const GUEST: u32 = 2001;
+const GROUP: u32 = 3000;
+
+/// Runs `work` on a thread that is `user` to the kernel; this process must be root's, or that user's already.
+pub(crate) fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+    let worked = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(GROUP));
+                // Saved as root's, so that a thread of this one can become another user.
+                let root = Uid::ROOT;
+                if rustix::process::geteuid() != root {
+                    set_thread_res_uid(root, root, root).unwrap();
+                }
+                set_thread_groups(&[]).unwrap();
+                set_thread_res_gid(gid, gid, gid).unwrap();
+                set_thread_res_uid(uid, uid, root).unwrap();
+                work()
+            })
+            .join()
+    });
+    worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Gives an entry to a user and to the common group.
+pub(crate) fn own(path: &Path, user: u32, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+
+    std::os::unix::fs::chown(path, Some(user), Some(GROUP)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 pub(crate) fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }

@@ -215,9 +215,11 @@ fn spared_under_the_lock(resolver: ResolverChoice, dir: TempDir) -> Result<(), S
     }
 }
 
-/// A host that may not move what the guest owns is made so by refusing the move of a message.
+/// A host that may not move what the guest owns is made so by refusing the move of a message to another directory. It may
+/// still rename it.
 fn deny(scenario: &Scenario, stop: &Stop) -> Act {
-    let moves = stop.call.is(libc::SYS_renameat2) && stop.text(1) == "42";
+    let [from, _, to, ..] = stop.call.arguments;
+    let moves = stop.call.is(libc::SYS_renameat2) && stop.text(1) == "42" && from != to;
     if scenario.immovable && moves { Act::Fail(Errno::EACCES) } else { Act::Go }
 }
 

@@ -1,0 +1,95 @@
+//! The directory of one claim among the claims, by name.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use super::layout::CLAIMED;
+use super::{Session, Ticket};
+use crate::error::Result;
+use crate::name::MessageId;
+
+/// The start of the host's own names in the outbox; no id begins like that.
+const ASIDE: &str = ".beneath-";
+
+/// A claim's directory among the claims.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot {
+    pub(super) ticket: Ticket,
+    pub(super) attempts: u32,
+}
+
+impl Slot {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self { ticket: Ticket::generate()?, attempts: 1 })
+    }
+
+    pub(super) fn parse(name: &OsStr) -> Option<Self> {
+        let name = name.to_str()?;
+        let (ticket, attempts) = match name.split_once('.') {
+            None => (name, 1),
+            Some((ticket, attempts)) => (ticket, attempts.parse().ok()?),
+        };
+        let slot = Self { ticket: ticket.parse().ok()?, attempts };
+        (slot.name() == name).then_some(slot)
+    }
+
+    pub(super) fn name(&self) -> String {
+        match self.attempts {
+            1 => self.ticket.to_string(),
+            attempts => format!("{}.{attempts}", self.ticket),
+        }
+    }
+
+    /// Its path from the host's side.
+    pub(super) fn path(&self) -> PathBuf {
+        Path::new(CLAIMED).join(self.name())
+    }
+
+    /// The name of a message that is claimed in place.
+    pub(super) fn aside(&self) -> String {
+        format!("{ASIDE}{}", self.ticket)
+    }
+
+    /// The slot of the next attempt.
+    pub(super) fn again(&self) -> Self {
+        Self { ticket: self.ticket.clone(), attempts: self.attempts.saturating_add(1) }
+    }
+
+    /// Removes it if it is empty.
+    pub(super) fn remove(&self, session: &Session) -> Result<()> {
+        session.host().remove_dir(self.path())
+    }
+
+    /// Removes it with its note. What stays is left to the sweep.
+    pub(super) fn forget(&self, session: &Session, id: &MessageId) {
+        let _ = session.host().remove_file(self.path().join(id));
+        let _ = self.remove(session);
+    }
+}
+
+/// Whether the host has put an entry of the outbox under this name.
+pub(super) fn is_aside(name: &OsStr) -> bool {
+    let own = name.to_str().and_then(|name| name.strip_prefix(ASIDE));
+    own.is_some_and(|ticket| ticket.parse::<Ticket>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_is_read_back_and_nothing_else_is() {
+        let first = Slot::new().unwrap();
+        let third = first.again().again();
+        for slot in [&first, &third] {
+            assert_eq!(Slot::parse(slot.name().as_ref()).as_ref(), Some(slot));
+            assert!(is_aside(slot.aside().as_ref()));
+        }
+        assert_eq!(third.name(), format!("{}.3", first.ticket));
+        for tail in [".1", ".", ".x", ".+3", ".03", ".99999999999", "~"] {
+            assert_eq!(Slot::parse(format!("{}{tail}", first.ticket).as_ref()), None, "{tail}");
+        }
+        assert_eq!(Slot::parse("42".as_ref()), None);
+        assert!(!is_aside(".beneath-42".as_ref()));
+    }
+}
