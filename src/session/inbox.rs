@@ -52,6 +52,9 @@ impl<'s> Inbox<'s> {
     /// when the first attachment needs it. A delivery that is tried again finds the files of the first try by name and
     /// content and says [`Outcome::AlreadySaved`].
     ///
+    /// Attachments past the limit for [files](MessageLimits::files) are counted and not tried; see
+    /// [`Delivery::not_tried`].
+    ///
     /// This never fails as a whole: whatever goes wrong with one attachment is its outcome, and the message can go
     /// on without it. Reasons are [`TooLarge`](ErrorKind::TooLarge) and [`TooMany`](ErrorKind::TooMany) for the limits,
     /// [`Symlink`](ErrorKind::Symlink) or [`NotDirectory`](ErrorKind::NotDirectory) if the guest has replaced a
@@ -86,18 +89,30 @@ impl<'s> Inbox<'s> {
         attachments: impl IntoIterator<Item = Attachment<'a>>,
     ) -> Delivery<'s> {
         let mut writer = Writer::new(self.session, id);
-        let mut outcomes = Vec::new();
-        for (index, attachment) in attachments.into_iter().enumerate() {
-            outcomes.push(writer.save(index, attachment).unwrap_or_else(|error| {
-                event::refused(OPERATION, &error);
-                Outcome::Refused(error)
-            }));
+        let most = usize::try_from(self.limits().files()).unwrap_or(usize::MAX);
+        let mut attachments = attachments.into_iter();
+        let mut outcomes: Vec<Outcome> = attachments
+            .by_ref()
+            .take(most)
+            .enumerate()
+            .map(|(index, attachment)| writer.save(index, attachment).unwrap_or_else(refused))
+            .collect();
+        let not_tried = attachments.count() as u64;
+        if not_tried > 0 {
+            let why = format!("{not_tried} attachments more than the limit of {most}");
+            let error = Error::new(OPERATION, &writer.path, ErrorKind::TooMany).with_detail(why);
+            outcomes.push(refused(error));
         }
         if writer.made_directory && !outcomes.iter().any(|outcome| outcome.file().is_some()) {
             // Nothing came of it; if the guest has used the directory meanwhile, it stays.
             writer.made_directory = self.session.guest().remove_dir(&writer.path).is_err();
         }
-        Delivery { session: self.session, id: id.clone(), outcomes, made_directory: writer.made_directory }
+        let made_directory = writer.made_directory;
+        Delivery { session: self.session, id: id.clone(), outcomes, not_tried, made_directory }
+    }
+
+    pub(super) fn limits(&self) -> MessageLimits {
+        self.session.config().inbox()
     }
 
     /// Opens the file that a guest means by the path it was told.
@@ -206,10 +221,6 @@ impl<'s> Writer<'s> {
     }
 
     fn save(&mut self, index: usize, attachment: Attachment<'_>) -> Result<Outcome> {
-        if index as u64 >= self.limits.files() {
-            let subject = attachment.hint.to_name(index);
-            return Err(refusal(&subject, ErrorKind::TooMany, "more attachments than the limit"));
-        }
         let name = attachment.hint.to_name(index);
         match attachment.content {
             Content::Bytes(bytes) => self.save_bytes(name, bytes, attachment.declared),
@@ -367,6 +378,11 @@ fn holds(dir: &Root, name: &SafeName, expected: &Expected<'_>) -> bool {
         Expected::Bytes(bytes) => seen == bytes.len(),
         Expected::Digest { sha256, .. } => digest.finalize().as_slice() == sha256,
     }
+}
+
+fn refused(error: Error) -> Outcome {
+    event::refused(OPERATION, &error);
+    Outcome::Refused(error)
 }
 
 fn compare_sizes(name: &SafeName, length: u64, declared: Option<u64>) -> Result<()> {

@@ -16,6 +16,8 @@ mod inbox;
 mod kill;
 #[cfg(feature = "json")]
 mod message;
+#[cfg(feature = "json")]
+mod message_bounds;
 mod naive;
 mod outbox;
 mod sessions;
