@@ -12,6 +12,7 @@ mod flaws_inbox;
 mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
+mod hot_journal;
 mod inbox;
 mod kill;
 #[cfg(feature = "json")]
