@@ -252,8 +252,8 @@ impl fmt::Display for Escaped<'_> {
                 match character {
                     '"' | '\\' => write!(f, "\\{character}")?,
                     ' '..='~' => f.write_char(character)?,
-                    // Fillers are letters that show nothing.
-                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => {
+                    // Fillers and blanks are letters that show nothing.
+                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{13441}' | '\u{13442}' => {
                         write!(f, "{}", character.escape_unicode())?
                     }
                     letter if letter.is_alphanumeric() => f.write_char(letter)?,
