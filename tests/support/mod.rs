@@ -26,6 +26,11 @@ pub(crate) fn skip(reason: &str) {
     let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
 }
 
+/// A thread that works for the test of this one and speaks under its name.
+pub(crate) fn thread_of_this_test() -> std::thread::Builder {
+    std::thread::Builder::new().name(std::thread::current().name().unwrap_or("?").to_owned())
+}
+
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

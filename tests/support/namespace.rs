@@ -9,7 +9,9 @@ use rustix::thread::UnshareFlags;
 /// Runs `body` on a thread with its own mounts; false (and a reason on stdout) where this user may not.
 #[track_caller]
 pub(crate) fn with_private_mounts(body: impl FnOnce() + Send) -> bool {
-    let outcome = thread::scope(|scope| scope.spawn(|| enter().map(|()| body())).join());
+    let outcome = thread::scope(|scope| {
+        super::thread_of_this_test().spawn_scoped(scope, || enter().map(|()| body())).unwrap().join()
+    });
     match outcome {
         Ok(Ok(())) => true,
         Ok(Err(errno)) => {
