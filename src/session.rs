@@ -92,7 +92,8 @@ impl Session {
     /// If both are on one mount, claimed messages are moved out of the guest's reach. Otherwise they are read in place.
     ///
     /// # Errors
-    /// [`Denied`](crate::ErrorKind::Denied), [`NoSpace`](crate::ErrorKind::NoSpace) and the kinds of every resolution.
+    /// [`Denied`](crate::ErrorKind::Denied), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly) and the kinds of every resolution.
     ///
     /// ```
     /// use beneath::{Access, Policy, Root, Session, ambient_authority};

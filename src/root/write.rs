@@ -27,7 +27,9 @@ impl Root {
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the name is taken, even by a dangling link;
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Denied`](crate::ErrorKind::Denied) and the kinds of every resolution.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a file system that has neither hard links nor a rename that does not
+    /// replace; [`NoSpace`](crate::ErrorKind::NoSpace), [`ReadOnly`](crate::ErrorKind::ReadOnly),
+    /// [`Denied`](crate::ErrorKind::Denied) and the kinds of every resolution.
     ///
     /// # Races
     /// Of two concurrent writers exactly one succeeds. A reader sees the whole file or none. Once published, the file

@@ -207,7 +207,7 @@ impl Session {
     /// This keeps evidence. It does not make the database safe to open in place, since the guest can plant the next one at
     /// once: open what [`copy_db`](Self::copy_db) gives instead.
     ///
-    /// Where it cannot be moved, because the host's side is on another mount, it is unlinked and the name is `None`.
+    /// Where it cannot be moved, say because the host's side is on another mount, it is unlinked and the name is `None`.
     ///
     /// A journal that the guest itself left when it was killed in the middle of a transaction is hot as well. Without
     /// it the database holds half of that transaction, so prefer to let the guest recover its own files.
@@ -229,10 +229,12 @@ impl Session {
         let name = shelf.join(format!("{}{}", SessionId::generate()?, sibling.suffix()));
         match self.guest().rename_to(&path, self.host(), &name) {
             Ok(()) => Ok(Some(name)),
-            Err(error) if matches!(error.kind(), ErrorKind::CrossDevice | ErrorKind::Denied) => {
-                self.guest().remove_file(path).map(|()| None)
-            }
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
+                    self.guest().remove_file(path).map(|()| None)
+                }
+                _ => Err(error),
+            },
         }
     }
 
