@@ -16,6 +16,7 @@ use beneath::{ErrorKind, Policy, ResolverChoice, Result, Root};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 pub(crate) use arena::Arena;
+pub(crate) use namespace::thread_of_this_test;
 pub(crate) use op::Op;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use watchdog::within;
@@ -24,11 +25,6 @@ pub(crate) use watchdog::within;
 pub(crate) fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("?").to_owned();
     let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
-}
-
-/// A thread that works for the test of this one and speaks under its name.
-pub(crate) fn thread_of_this_test() -> std::thread::Builder {
-    std::thread::Builder::new().name(std::thread::current().name().unwrap_or("?").to_owned())
 }
 
 pub(crate) fn is_root() -> bool {
