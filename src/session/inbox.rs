@@ -46,6 +46,12 @@ impl<'s> Inbox<'s> {
     /// when the first attachment needs it. A delivery that is tried again finds the files of the first try by name and
     /// content and says [`Outcome::AlreadySaved`].
     ///
+    /// The limits are those of the message: what earlier calls with this id have left in its directory counts, and what an
+    /// earlier try of the same delivery has saved does not count again. The directory is the guest's, so it decides
+    /// what is there: by removing files it makes room for more, and by filling the directory it has further deliveries of
+    /// that one message refused. A file counts with its size, a hole in it included; anything else counts as one entry of
+    /// no size. No more entries are looked at than a message may have.
+    ///
     /// Attachments past the limit for [files](MessageLimits::files) are counted and not tried; see
     /// [`Delivery::not_tried`].
     ///
@@ -56,7 +62,8 @@ impl<'s> Inbox<'s> {
     /// [`Root::write_exclusive`](crate::Root::write_exclusive).
     ///
     /// # Races
-    /// A guest sees each file whole or not at all. If it moves the message's directory meanwhile, the files go with it.
+    /// A guest sees each file whole or not at all. If it moves the message's directory meanwhile, the files go with it. Two
+    /// calls with one id at the same time count apart, so that each may use all the room there was.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -19,6 +19,7 @@ mod kill;
 mod message;
 #[cfg(feature = "json")]
 mod message_bounds;
+mod message_limits;
 mod naive;
 mod outbox;
 mod sessions;
