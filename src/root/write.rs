@@ -23,7 +23,9 @@ use crate::error::Result;
 impl Root {
     /// Writes `bytes` to a new file at `path`.
     ///
-    /// The name appears with the whole content or not at all, and nothing is left behind by a failure or a crash.
+    /// The name appears with the whole content or not at all, and nothing is left behind by a failure or a crash of this
+    /// process. What a power cut leaves depends on the policy's [`Durability`](crate::Durability), and with the default it
+    /// may be a torn file.
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the name is taken, even by a dangling link;
