@@ -83,10 +83,8 @@ fn a_move_that_landlock_forbids_is_denied_and_not_on_another_mount() {
     for_each_resolver(|root, arena| {
         arena.file("a/f", "x").dir("a/d").dir("b");
         std::thread::scope(|scope| {
-            let forbidden = scope.spawn(|| {
-                if let Err(reason) = forbid_moves_between_directories() {
-                    return Err(reason);
-                }
+            let forbidden = scope.spawn(|| -> Result<(), String> {
+                forbid_moves_between_directories()?;
                 for entry in ["f", "d"] {
                     let error = root.rename(format!("a/{entry}"), format!("b/{entry}")).unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::Denied);
@@ -171,7 +169,7 @@ fn a_resource_that_the_system_lacks_is_named() {
     let test = "kinds::a_resource_that_the_system_lacks_is_named";
     crate::support::child::run(test, || {
         let before = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before.clone() }).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
         let error = root.read_contained("f", 9).unwrap_err();
         setrlimit(Resource::Nofile, before).unwrap();
         assert_eq!(error.kind(), ErrorKind::TooMany);

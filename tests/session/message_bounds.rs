@@ -288,9 +288,9 @@ fn without_ours(message: &mut Parsed, outcomes: &[Outcome]) -> usize {
             }
             let saved = outcomes.get(seen).is_some_and(|outcome| outcome.file().is_some());
             seen += 1;
-            members.retain(|(key, _)| {
-                !["data", "localPath", "refused"].contains(&&**key) && !(saved && key == "name")
-            });
+            let is_ours =
+                |key: &str| ["data", "localPath", "refused"].contains(&key) || (saved && key == "name");
+            members.retain(|(key, _)| !is_ours(key));
         }
     }
     seen
