@@ -19,7 +19,7 @@ use crate::support::{Arena, for_each_resolver, is_root, kind, skip};
 
 #[test]
 fn a_read_only_file_system_is_not_a_full_one() {
-    let made = with_private_mounts(|| {
+    with_private_mounts(|| {
         for_each_resolver(|root, arena| {
             arena.dir("mnt");
             let point = arena.at("mnt");
@@ -48,9 +48,6 @@ fn a_read_only_file_system_is_not_a_full_one() {
             assert_eq!(inner.read_contained("f", 9).unwrap(), b"x");
         });
     });
-    if !made {
-        skip("nothing was mounted read-only");
-    }
 }
 
 #[test]
