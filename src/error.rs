@@ -31,7 +31,7 @@ pub enum ErrorKind {
     NotFound,
     /// More bytes than the limit allows.
     TooLarge,
-    /// More entries, levels or attempts than the limit allows.
+    /// More entries, levels or attempts than the limit allows, or more descriptors or memory than the system gives.
     TooMany,
     /// The text breaks a name rule.
     InvalidName,
@@ -43,8 +43,10 @@ pub enum ErrorKind {
     CrossDevice,
     /// The kernel denies permission.
     Denied,
-    /// No space, quota, or inodes are left, or the file system is read-only.
+    /// No space, quota, or inodes are left.
     NoSpace,
+    /// The file system is mounted read-only, or has become so after an error of its device.
+    ReadOnly,
     /// Somebody holds the entry right now, or keeps changing it: try again later.
     Busy,
     /// The kernel or file system lacks what this needs.
@@ -71,6 +73,7 @@ impl fmt::Display for ErrorKind {
             Self::CrossDevice => "is on another mount",
             Self::Denied => "permission denied",
             Self::NoSpace => "no space left",
+            Self::ReadOnly => "the file system is read-only",
             Self::Busy => "is busy",
             Self::Unsupported => "is not supported here",
             Self::Io => "input/output error",
@@ -81,22 +84,38 @@ impl fmt::Display for ErrorKind {
 impl ErrorKind {
     /// The kind an errno means when nothing more is known about the call.
     pub(crate) fn of(errno: Errno) -> Self {
-        match errno {
-            Errno::LOOP => Self::Symlink,
-            Errno::ISDIR | Errno::NXIO | Errno::NODEV => Self::NotRegular,
-            Errno::NOTDIR => Self::NotDirectory,
-            Errno::EXIST | Errno::NOTEMPTY => Self::AlreadyExists,
-            Errno::NOENT => Self::NotFound,
-            Errno::FBIG | Errno::OVERFLOW => Self::TooLarge,
-            Errno::MFILE | Errno::NFILE | Errno::MLINK => Self::TooMany,
-            Errno::NAMETOOLONG | Errno::INVAL => Self::InvalidPath,
-            Errno::XDEV => Self::CrossDevice,
-            Errno::ACCESS | Errno::PERM => Self::Denied,
-            Errno::NOSPC | Errno::DQUOT | Errno::ROFS => Self::NoSpace,
-            Errno::AGAIN | Errno::BUSY | Errno::TXTBSY => Self::Busy,
-            Errno::NOSYS | Errno::OPNOTSUPP => Self::Unsupported,
-            _ => Self::Io,
+        meaning(errno).0
+    }
+}
+
+/// What an errno means when nothing more is known about the call, and how to say it if the kind's own words mislead.
+fn meaning(errno: Errno) -> (ErrorKind, Option<&'static str>) {
+    use ErrorKind as Kind;
+    match errno {
+        Errno::LOOP => (Kind::Symlink, None),
+        Errno::ISDIR | Errno::NXIO | Errno::NODEV => (Kind::NotRegular, None),
+        Errno::NOTDIR => (Kind::NotDirectory, None),
+        Errno::EXIST | Errno::NOTEMPTY => (Kind::AlreadyExists, None),
+        Errno::NOENT => (Kind::NotFound, None),
+        Errno::FBIG => (Kind::TooLarge, None),
+        Errno::MLINK => {
+            (Kind::TooMany, Some("has as many names or sub-directories as the file system takes"))
         }
+        Errno::MFILE | Errno::NFILE => (Kind::TooMany, Some("no descriptor is left")),
+        Errno::NOMEM => (Kind::TooMany, Some("out of memory")),
+        Errno::NAMETOOLONG => (Kind::InvalidPath, None),
+        Errno::XDEV => (Kind::CrossDevice, None),
+        Errno::ACCESS | Errno::PERM => (Kind::Denied, None),
+        Errno::NOSPC | Errno::DQUOT => (Kind::NoSpace, None),
+        Errno::ROFS => (Kind::ReadOnly, None),
+        Errno::AGAIN | Errno::BUSY | Errno::TXTBSY => (Kind::Busy, None),
+        Errno::NOSYS | Errno::OPNOTSUPP => (Kind::Unsupported, None),
+        Errno::INVAL => (Kind::Unsupported, Some("the kernel or file system does not take the call")),
+        // Say, an owner that is not mapped on this mount.
+        Errno::OVERFLOW => {
+            (Kind::Unsupported, Some("has an owner, size or time that cannot be represented here"))
+        }
+        _ => (Kind::Io, None),
     }
 }
 
@@ -154,17 +173,15 @@ impl Error {
 
     /// An error whose subject is a host path, which is therefore left out.
     pub(crate) fn without_subject(operation: &'static str, errno: Errno) -> Self {
-        Self(Box::new(Inner {
-            operation,
-            subject: None,
-            kind: ErrorKind::of(errno),
-            detail: None,
-            source: Some(errno.into()),
-        }))
+        let (kind, detail) = meaning(errno);
+        let detail = detail.map(Cow::Borrowed);
+        Self(Box::new(Inner { operation, subject: None, kind, detail, source: Some(errno.into()) }))
     }
 
     pub(crate) fn from_errno(operation: &'static str, subject: impl AsRef<Path>, errno: Errno) -> Self {
-        Self::new(operation, subject, ErrorKind::of(errno)).with_source(errno.into())
+        let mut error = Self::without_subject(operation, errno);
+        error.0.subject = Some(subject.as_ref().to_path_buf());
+        error
     }
 
     /// Says more than the kind does; replaces the kind's text in the display.
@@ -224,7 +241,11 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self.kind() {
-            ErrorKind::Busy | ErrorKind::NoSpace | ErrorKind::Unsupported | ErrorKind::Io => true,
+            ErrorKind::Busy
+            | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::Unsupported
+            | ErrorKind::Io => true,
             // A limit of this crate has no source; the system's own limit has one.
             ErrorKind::TooMany => self.0.source.is_some(),
             _ => false,
@@ -260,6 +281,7 @@ impl From<Error> for io::Error {
             ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
             ErrorKind::CrossDevice => io::ErrorKind::CrossesDevices,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
             ErrorKind::Busy => io::ErrorKind::ResourceBusy,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::TooMany | ErrorKind::Io => io::ErrorKind::Other,
@@ -288,8 +310,8 @@ impl fmt::Display for Escaped<'_> {
                 match character {
                     '"' | '\\' => write!(f, "\\{character}")?,
                     ' '..='~' => f.write_char(character)?,
-                    // Fillers are letters that show nothing.
-                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' => {
+                    // Fillers and blanks are letters that show nothing.
+                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{13441}' | '\u{13442}' => {
                         write!(f, "{}", character.escape_unicode())?
                     }
                     letter if letter.is_alphanumeric() => f.write_char(letter)?,
@@ -342,20 +364,21 @@ mod tests {
 
     #[test]
     fn every_errno_that_a_caller_can_act_on_has_its_kind() {
-        let cases: [(ErrorKind, &[Errno]); 13] = [
+        let cases: [(ErrorKind, &[Errno]); 14] = [
             (ErrorKind::Symlink, &[Errno::LOOP]),
             (ErrorKind::NotRegular, &[Errno::ISDIR, Errno::NXIO, Errno::NODEV]),
             (ErrorKind::NotDirectory, &[Errno::NOTDIR]),
             (ErrorKind::AlreadyExists, &[Errno::EXIST, Errno::NOTEMPTY]),
             (ErrorKind::NotFound, &[Errno::NOENT]),
-            (ErrorKind::TooLarge, &[Errno::FBIG, Errno::OVERFLOW]),
-            (ErrorKind::TooMany, &[Errno::MFILE, Errno::NFILE, Errno::MLINK]),
-            (ErrorKind::InvalidPath, &[Errno::NAMETOOLONG, Errno::INVAL]),
+            (ErrorKind::TooLarge, &[Errno::FBIG]),
+            (ErrorKind::TooMany, &[Errno::MFILE, Errno::NFILE, Errno::MLINK, Errno::NOMEM]),
+            (ErrorKind::InvalidPath, &[Errno::NAMETOOLONG]),
             (ErrorKind::CrossDevice, &[Errno::XDEV]),
             (ErrorKind::Denied, &[Errno::ACCESS, Errno::PERM]),
-            (ErrorKind::NoSpace, &[Errno::NOSPC, Errno::DQUOT, Errno::ROFS]),
+            (ErrorKind::NoSpace, &[Errno::NOSPC, Errno::DQUOT]),
+            (ErrorKind::ReadOnly, &[Errno::ROFS]),
             (ErrorKind::Busy, &[Errno::AGAIN, Errno::BUSY, Errno::TXTBSY]),
-            (ErrorKind::Unsupported, &[Errno::NOSYS, Errno::OPNOTSUPP]),
+            (ErrorKind::Unsupported, &[Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL, Errno::OVERFLOW]),
         ];
         for (kind, errnos) in cases {
             for errno in errnos {
@@ -379,6 +402,28 @@ mod tests {
         for limit in [ErrorKind::TooMany, ErrorKind::TooLarge, ErrorKind::HardLinked, ErrorKind::InvalidName]
         {
             assert!(!Error::new("read", "x", limit).is_transient(), "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn an_errno_is_not_explained_by_words_that_mislead() {
+        let cases = [
+            (Errno::ROFS, "the file system is read-only", io::ErrorKind::ReadOnlyFilesystem),
+            (Errno::NOMEM, "out of memory", io::ErrorKind::Other),
+            (Errno::MFILE, "no descriptor is left", io::ErrorKind::Other),
+            (Errno::NFILE, "no descriptor is left", io::ErrorKind::Other),
+            (
+                Errno::OVERFLOW,
+                "has an owner, size or time that cannot be represented here",
+                io::ErrorKind::Unsupported,
+            ),
+            (Errno::INVAL, "the kernel or file system does not take the call", io::ErrorKind::Unsupported),
+        ];
+        for (errno, words, kind) in cases {
+            let error = Error::from_errno("read", "x", errno);
+            assert_eq!(error.to_string(), format!("read \"x\": {words}"));
+            assert_eq!(Error::without_subject("open root", errno).to_string(), format!("open root: {words}"));
+            assert_eq!(io::Error::from(error).kind(), kind, "{errno}");
         }
     }
 

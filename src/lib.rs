@@ -48,7 +48,9 @@
 //! * **No escape.** No byte is read from, written to or removed from, and no metadata changed on, an inode that was never
 //!   a real (non-link) entry beneath the root.
 //! * **No hang.** No call waits for a FIFO, a lease or a guest that keeps creating.
-//! * **No torn file.** A name appears with its whole content or not at all.
+//! * **No torn file.** A name appears with its whole content or not at all, to every process and after every crash of the
+//!   host program. After a power cut or a crash of the kernel this holds from [`Durability::File`] on; with the default,
+//!   [`Durability::None`], the name may be there with a part of its content, or with none.
 //! * **Bounds.** Memory, descriptors, the number of calls to the kernel and the time between them are bounded whatever the
 //!   tree looks like.
 //! * **No silent loss.** What is refused is reported, with an [`ErrorKind`] that says what to do about it.
@@ -62,6 +64,7 @@
 //! * A file is the guest's once it is published: it may change, move or delete it at once.
 //! * How long a single call to the kernel takes: a guest inside a large `write`, or one that serves the file system, can
 //!   make it wait. [`Budget`] says what to do about it.
+//! * What was written survives a power cut only as the [`Durability`] says, and by default nothing is synced.
 //! * Mounts that the host makes inside the tree are refused, not understood.
 //! * Who may call is not decided here: hand a `Root` only to code that may use all of it.
 //! * Linux only.

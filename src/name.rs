@@ -1,4 +1,4 @@
-//! Names, paths and ids that are safe to hand to the file system, to tools and to people.
+//! Names, paths and ids that are safe components for the file system, and that show people what they are.
 //!
 //! Everything here is pure: text goes in, a checked type or an error comes out, and the disk is never asked.
 //! The checked types are the first of two independent layers. The kernel confines the path again when it is used.
@@ -11,9 +11,9 @@
 //! | a message or session id | [`MessageId`], [`SessionId`] | never refused: kept, or mapped to one component |
 //! | what a message says of an attachment | [`SafeName`] | [`AttachmentHint::to_name`], then [`SafeName::numbered`] |
 //!
-//! What the rules do not do: they leave look-alike letters of different scripts alone, they do not normalise, and they
-//! do not fold case. On a file system that folds case or normalises, two different names may meet; an exclusive
-//! create then reports the name as taken.
+//! What the rules do not do: they make no safe shell arguments (`-rf` and `~root` are names), they leave look-alike letters
+//! of different scripts alone, they do not normalise, and they do not fold case. On a file system that folds case or
+//! normalises, two different names may meet; an exclusive create then reports the name as taken.
 
 mod attachment;
 mod id;

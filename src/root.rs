@@ -37,7 +37,7 @@ pub use read::ContainedFile;
 pub use resolve::Resolver;
 pub use walk::{Entry, Limits, List, Walk};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use metadata::MountId;
 use path::{Checked, Meant};
 
@@ -82,15 +82,24 @@ impl Root {
     /// not be able to move or replace the directory itself or anything above it.
     ///
     /// # Errors
-    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotDirectory`](crate::ErrorKind::NotDirectory) or
-    /// [`Denied`](crate::ErrorKind::Denied), without the path in the message.
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`NotDirectory`](crate::ErrorKind::NotDirectory),
+    /// [`Denied`](crate::ErrorKind::Denied), or [`InvalidPath`](crate::ErrorKind::InvalidPath) for a path that holds a NUL or
+    /// is too long; without the path in the message.
     pub fn open_ambient(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
         // The token's only use is to be asked for.
         let _ = authority;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, path.as_ref(), flags, Mode::empty()) {
             Ok(fd) => Ok(Self::from(fd)),
-            Err(errno) => Err(Error::without_subject("open root", errno)),
+            Err(errno) => {
+                let error = Error::without_subject("open root", errno);
+                let has_nul = path.as_ref().as_os_str().as_encoded_bytes().contains(&0);
+                Err(if has_nul {
+                    error.with_kind(ErrorKind::InvalidPath).with_detail("holds a NUL")
+                } else {
+                    error
+                })
+            }
         }
     }
 

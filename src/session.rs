@@ -15,7 +15,7 @@
 //! | pass it on to another guest | [`Claim::forward`] |
 //! | work on the guest's own files | [`Workspace`] |
 //! | follow a log that the guest writes | [`Tail`] |
-//! | trust a database that the guest can reach | [`Session::verify_db`] |
+//! | open a database that the guest can reach | [`Session::copy_db`], never the file itself; [`Session::verify_db`] to look at it |
 //! | set modes and owners right | [`harden_tree`], [`Session::repair`] |
 //!
 //! Every call looks up `inbox`, `outbox` and `workspace` anew, as components beneath the guest's handle, since the guest
@@ -107,7 +107,8 @@ impl Session {
     /// are renamed in the outbox and read there.
     ///
     /// # Errors
-    /// [`Denied`](crate::ErrorKind::Denied), [`NoSpace`](crate::ErrorKind::NoSpace) and the kinds of every resolution.
+    /// [`Denied`](crate::ErrorKind::Denied), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly) and the kinds of every resolution.
     ///
     /// ```
     /// use beneath::{Access, Policy, Root, Session, ambient_authority};

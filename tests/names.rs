@@ -79,7 +79,8 @@ fn refuses_bytes_that_are_not_utf8() {
 
 #[test]
 fn judges_every_character_as_the_unicode_data_says() {
-    // Default_Ignorable_Code_Point, then the other classes that the rules name.
+    // Default_Ignorable_Code_Point, then what it leaves out of the format characters (Cf) that show nothing, then graphic
+    // characters whose glyph is blank, then the other classes that the rules name.
     let ignorable = [
         (0xad, 0xad),
         (0x34f, 0x34f),
@@ -99,16 +100,53 @@ fn judges_every_character_as_the_unicode_data_says() {
         (0x1d173, 0x1d17a),
         (0xe0000, 0xe0fff),
     ];
+    let layout = [(0x13430, 0x1343f)];
+    let blank = [
+        (0x2800, 0x2800),   // BRAILLE PATTERN BLANK
+        (0xfffc, 0xfffc),   // OBJECT REPLACEMENT CHARACTER
+        (0x13441, 0x13442), // EGYPTIAN HIEROGLYPH FULL BLANK, HALF BLANK
+        (0x16fe4, 0x16fe4), // KHITAN SMALL SCRIPT FILLER
+        (0x1d159, 0x1d159), // MUSICAL SYMBOL NULL NOTEHEAD
+    ];
+    let hidden = [&ignorable[..], &layout, &blank].concat();
     let other = [(0, 0x1f), (0x7f, 0x9f), (0x2028, 0x2029), (0xfff9, 0xfffb), (0xfdd0, 0xfdef)];
     for character in '\0'..=char::MAX {
         let code = u32::from(character);
-        let refused = ignorable.iter().chain(&other).any(|(first, last)| (*first..=*last).contains(&code))
+        let refused = hidden.iter().chain(&other).any(|(first, last)| (*first..=*last).contains(&code))
             || code % 0x1_0000 >= 0xfffe
             || r#"/\<>:"|?*"#.contains(character);
         assert_eq!(safe_name(&format!("a{character}b")).is_err(), refused, "inside: U+{code:04X}");
         let refused = refused || character.is_whitespace() || character == '.';
         assert_eq!(safe_name(&format!("a{character}")).is_err(), refused, "last: U+{code:04X}");
         assert_eq!(safe_name(&format!("{character}a")).is_err(), refused, "first: U+{code:04X}");
+    }
+}
+
+#[test]
+fn a_name_that_shows_nothing_is_refused_and_mended() {
+    for blank in
+        ['\u{2800}', '\u{fffc}', '\u{13430}', '\u{13441}', '\u{13442}', '\u{16fe4}', '\u{1d159}', '\u{3164}']
+    {
+        let (alone, inside) = (blank.to_string(), format!("invoice{blank}.pdf"));
+        let error = safe_name(&alone).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidName);
+        let code = u32::from(blank);
+        let said = format!(
+            r#"check name "\u{{{code:x}}}": holds the invisible character "\u{{{code:x}}}" at byte 0"#
+        );
+        assert_eq!(error.to_string(), said, "and the error shows it");
+        assert_eq!(SafeName::repair(&alone).as_str(), "file");
+        assert_eq!(SafeName::repair(&inside).as_str(), "invoice.pdf");
+    }
+    assert!(safe_name("\u{2764}\u{fe0f}.png").is_ok(), "the emoji form of a heart");
+    assert!(safe_name("\u{600}1.txt").is_ok(), "ARABIC NUMBER SIGN is a format character that is seen");
+}
+
+/// What the rules are not for.
+#[test]
+fn a_safe_name_is_a_component_and_no_shell_argument() {
+    for name in ["-rf", "--checkpoint-action=exec=sh x", "~root", "$(id)", "a;b", "%s", "&", "`x`"] {
+        assert_eq!(safe_name(name).unwrap().as_str(), name);
     }
 }
 

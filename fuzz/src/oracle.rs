@@ -40,6 +40,14 @@ const FORBIDDEN: &[(u32, u32)] = &[
     (0x1bca0, 0x1bca3),
     (0x1d173, 0x1d17a),
     (0xe0000, 0xe0fff),
+    // UnicodeData.txt, Cf that is neither default-ignorable nor a Prepended_Concatenation_Mark.
+    (0x13430, 0x1343f),
+    // Characters that the code charts show as blank: braille, object, Egyptian, Khitan, notehead.
+    (0x2800, 0x2800),
+    (0xfffc, 0xfffc),
+    (0x13441, 0x13442),
+    (0x16fe4, 0x16fe4),
+    (0x1d159, 0x1d159),
     // Line and paragraph separators, annotation marks, noncharacters of the Arabic block.
     (0x2028, 0x2029),
     (0xfff9, 0xfffb),

@@ -2,7 +2,8 @@
 //!
 //! The problem: a name that a guest chose ends up in system calls, quoted headers, log lines, prompts, and on other
 //! people's machines. The defence: refuse everything that changes meaning on one of those ways, and say which rule
-//! it broke. What is left: letters that merely look like other letters.
+//! it broke. What is left: letters that merely look like other letters, and names that mean something to a program that
+//! parses its arguments: `-rf`, `~root`, `$(id)`.
 
 use std::borrow::Borrow;
 use std::ffi::OsStr;
@@ -21,7 +22,7 @@ pub(super) const NAME_MAX: usize = 255;
 /// Longest run of a refused text that its error keeps.
 const SUBJECT_MAX: usize = 4096;
 
-/// One file name that is safe to create, to show and to pass on.
+/// One file name: a safe component of a path, on this system and on others, that shows what it is.
 ///
 /// It is one component of valid UTF-8, from 1 to 255 bytes long, and
 ///
@@ -29,11 +30,16 @@ const SUBJECT_MAX: usize = 4096;
 /// * holds none of `/ \ < > : " | ? *`;
 /// * holds no control character (C0, DEL, C1), no line or paragraph separator, no bidirectional control, and nothing
 ///   else that is there but not seen: zero-width and other default-ignorable characters, tags, annotation marks,
-///   noncharacters. Only U+FE0F, which asks for the emoji form, is allowed;
+///   blanks that are no white space (braille, Egyptian, U+FFFC), noncharacters. Only U+FE0F, which asks for the emoji
+///   form, is allowed;
 /// * neither starts nor ends with Unicode white space;
 /// * is no Windows device, with or without an extension, in any case: `nul`, `Com1.txt`, `LPT³`, `CONIN$`.
 ///
 /// Spaces, punctuation, emoji, any script, and accents in either normal form are fine.
+///
+/// It is a safe component and not a safe argument: `-rf`, `--checkpoint-action=exec=sh x`, `~root` and `$(id)` are such
+/// names. Pass a name to a program as `./name` or after `--`, never through a shell, and not where the program expands
+/// patterns or formats.
 ///
 /// ```
 /// use beneath::SafeName;
@@ -49,7 +55,7 @@ pub struct SafeName(String);
 
 /// Accepts `raw` as a file name, or says which rule it breaks.
 ///
-/// The rules are those of [`SafeName`]. Nothing is changed: what is accepted is byte for byte what was given.
+/// The rules are those of [`SafeName`]: a safe component, not a safe shell argument. Nothing is changed: what is accepted is byte for byte what was given.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidName`]; the message names the rule and the byte offset.
@@ -297,17 +303,34 @@ pub(super) fn rule_broken_by(character: char) -> Option<&'static str> {
 
 /// Whether `character` is part of a text without being seen in it.
 ///
-/// These are the characters with the Unicode property `Default_Ignorable_Code_Point` but U+FE0F, the interlinear
-/// annotation marks, and the noncharacters.
+/// By property these are: `Default_Ignorable_Code_Point` but U+FE0F; the format characters (`Cf`) that it
+/// leaves out and that show nothing, which are the interlinear annotation marks and the layout controls of Egyptian, but
+/// not those with `Prepended_Concatenation_Mark`, such as U+0600; and the noncharacters. No property says which graphic
+/// characters are blank.
 fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}'
         | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{13430}'..='\u{1343f}'
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
         | '\u{fdd0}'..='\u{fdef}'
     ) || u32::from(character) & 0xfffe == 0xfffe
+        || is_blank(character)
+}
+
+/// Whether `character` is a letter or symbol whose glyph is empty by its definition.
+fn is_blank(character: char) -> bool {
+    matches!(
+        character,
+        '\u{2800}' // a braille cell with no dot
+        | '\u{fffc}' // the place of an object that plain text does not have
+        | '\u{13441}'
+            ..='\u{13442}' // a lost hieroglyph
+        | '\u{16fe4}' // fills the first place of a Khitan cluster
+        | '\u{1d159}' // a note without a head
+    )
 }
 
 /// The Windows device that `name` opens, whatever directory or extension it is given.

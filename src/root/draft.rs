@@ -28,6 +28,11 @@ pub(super) enum Failure {
     Told(ErrorKind, &'static str),
 }
 
+const NO_EXCLUSIVE_NAMES: Failure = Failure::Told(
+    ErrorKind::Unsupported,
+    "the file system has neither hard links nor a rename that does not replace",
+);
+
 impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
         Self::System(errno)
@@ -149,7 +154,11 @@ impl<'a> Draft<'a> {
                     Err(Errno::INVAL | Errno::NOSYS) => {
                         let by_name = |_| linkat(dir, &**temporary, dir, leaf, AtFlags::empty());
                         let linked = self.link(leaf).or_else(by_name);
-                        linked.map_err(|errno| self.explain(errno))?;
+                        linked.map_err(|errno| match errno {
+                            // What the kernel says for a file system that has no hard links.
+                            Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS => NO_EXCLUSIVE_NAMES,
+                            _ => self.explain(errno),
+                        })?;
                         self.discard_temporary();
                         self.verify(leaf)?;
                     }
@@ -261,7 +270,11 @@ pub(super) fn rename_new(
             let _ = unlinkat(to_dir, to, AtFlags::REMOVEDIR);
         });
     }
-    linkat(from_dir, from, to_dir, to, AtFlags::empty())?;
+    match linkat(from_dir, from, to_dir, to, AtFlags::empty()) {
+        // What the kernel says for a file system that has no hard links.
+        Err(Errno::PERM) => return Err(Errno::OPNOTSUPP),
+        linked => linked?,
+    }
     unlinkat(from_dir, from, AtFlags::empty())
 }
 

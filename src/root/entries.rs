@@ -18,7 +18,7 @@ use super::draft::rename_fresh;
 use super::draft::{give_access, open_to_sync, rename_new};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
-use super::resolve::{DIRECTORY, Handle, describe, subject};
+use super::resolve::{DIRECTORY, Handle, describe, describe_at, subject};
 use super::{Durability, Mounts, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -154,10 +154,12 @@ impl Root {
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists), [`NotFound`](ErrorKind::NotFound),
-    /// [`InvalidPath`](ErrorKind::InvalidPath) for a directory into itself, and the kinds of every resolution.
+    /// [`InvalidPath`](ErrorKind::InvalidPath) for a directory into itself, [`Denied`](ErrorKind::Denied) where a policy
+    /// (Landlock, project quotas) allows no move between the two directories, [`Unsupported`](ErrorKind::Unsupported) on a
+    /// file system that can move a file only by replacing, and the kinds of every resolution.
     ///
     /// # Races
-    /// What is moved is what stands at the name at that moment. On file systems without `RENAME_NOREPLACE` a file has
+    /// What is moved is what is at the name at that moment. On file systems without `RENAME_NOREPLACE` a file has
     /// both names for an instant.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_to(from, self, to)
@@ -174,7 +176,7 @@ impl Root {
         let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
         let (from_dir, old) = self.parent("rename", from)?;
         let (to_dir, new) = other.parent("rename", to)?;
-        let failed = |errno| Error::from_errno("rename", blamed(errno, from, to), errno);
+        let failed = |errno| move_failed(errno, (&from_dir, from), (&to_dir, to));
         let mut sync = Vec::new();
         if other.policy.durability() == Durability::Full {
             // Before the move, since a guest may forbid it later.
@@ -201,7 +203,7 @@ impl Root {
         let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
         let (from_dir, old) = self.parent("rename", from)?;
         let (to_dir, new) = other.parent("rename", to)?;
-        let failed = |errno| Error::from_errno("rename", blamed(errno, from, to), errno);
+        let failed = |errno| move_failed(errno, (&from_dir, from), (&to_dir, to));
         let mut sync = Vec::new();
         if other.policy.durability() == Durability::Full {
             sync.push(open_to_sync(to_dir.as_fd()).map_err(failed)?);
@@ -255,6 +257,30 @@ impl Root {
                 _ => error,
             }
         })
+    }
+}
+
+/// What a failed move means, which the errno alone does not say.
+fn move_failed(errno: Errno, from: (&Handle<'_>, Checked<'_>), to: (&Handle<'_>, Checked<'_>)) -> Error {
+    let ((from_dir, from), (to_dir, to)) = (from, to);
+    let error = Error::from_errno("rename", blamed(errno, from, to), errno);
+    let ends = || Some((describe(from_dir.as_fd()).ok()?, describe(to_dir.as_fd()).ok()?));
+    match errno {
+        Errno::INVAL if describe_at(from_dir.as_fd(), from.split().1).is_ok_and(|entry| entry.is_dir()) => {
+            error.with_kind(ErrorKind::InvalidPath).with_detail("cannot be moved into itself")
+        }
+        // Landlock and project quotas say this of two directories of one mount, and overlayfs of a directory that is in a
+        // lower layer, even if it would stay where it is.
+        Errno::XDEV => match ends() {
+            Some((one, other)) if (one.dev(), one.ino()) == (other.dev(), other.ino()) => {
+                error.with_detail("is in a layer of the file system from which it cannot be moved")
+            }
+            Some((one, other)) if one.mount().is(other.mount()) => {
+                error.with_kind(ErrorKind::Denied).with_detail("may not be moved between these directories")
+            }
+            _ => error,
+        },
+        _ => error,
     }
 }
 

@@ -13,7 +13,8 @@ impl Root {
     /// Starts a new file that appears at `path` when it is [committed](NewFile::commit).
     ///
     /// # Errors
-    /// Those of every resolution, and [`NoSpace`](ErrorKind::NoSpace) or [`Denied`](ErrorKind::Denied).
+    /// Those of every resolution, and [`NoSpace`](ErrorKind::NoSpace), [`ReadOnly`](ErrorKind::ReadOnly) or
+    /// [`Denied`](ErrorKind::Denied).
     ///
     /// ```
     /// use std::io::Write;

@@ -147,10 +147,19 @@ pub enum Mounts {
     Cross,
 }
 
-/// What is on disk when a write returns.
+/// What is on disk when a write returns, and so what a power cut or a crash of the kernel can do to it.
+///
+/// It makes no difference to other processes, nor to a crash of this one: they see a file whole or not at all, whatever is
+/// synced.
+///
+/// | after a power cut | a new name | its content | what [`replace`](super::Root::replace) replaced |
+/// |---|---|---|---|
+/// | [`None`](Self::None) | may be there or not | whole, partial or empty | the old file, the new one, or a torn one |
+/// | [`File`](Self::File) | may be there or not | whole, if the name is there | the old file or the new one |
+/// | [`Full`](Self::Full) | is there | whole | the new one |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// Whatever the kernel has written so far. A reader never sees a partial file; a power cut may.
+    /// Whatever the kernel has written so far. A reader never sees a partial file; after a power cut there may be one.
     #[default]
     None,
     /// The file's content, synced before its name appears.

@@ -23,11 +23,15 @@ use crate::error::Result;
 impl Root {
     /// Writes `bytes` to a new file at `path`.
     ///
-    /// The name appears with the whole content or not at all, and nothing is left behind by a failure or a crash.
+    /// The name appears with the whole content or not at all, and nothing is left behind by a failure or a crash of this
+    /// process. What a power cut leaves depends on the policy's [`Durability`](crate::Durability), and with the default it
+    /// may be a torn file.
     ///
     /// # Errors
     /// [`AlreadyExists`](crate::ErrorKind::AlreadyExists) if the name is taken, even by a dangling link;
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Denied`](crate::ErrorKind::Denied) and the kinds of every resolution.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a file system that has neither hard links nor a rename that does not
+    /// replace; [`NoSpace`](crate::ErrorKind::NoSpace), [`ReadOnly`](crate::ErrorKind::ReadOnly),
+    /// [`Denied`](crate::ErrorKind::Denied) and the kinds of every resolution.
     ///
     /// # Races
     /// Of two concurrent writers exactly one succeeds. A reader sees the whole file or none. Once published, the file

@@ -1,7 +1,9 @@
 //! A message that the host has taken.
 
 use std::ffi::OsString;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clear::remove_entry;
 use super::collect::{Collected, Collector, OutboxFile};
@@ -229,6 +231,9 @@ impl<'s> Claim<'s> {
     /// the other's; a file that cannot be read is a refused outcome of the delivery. Tried again after a crash, it
     /// finds what it had copied.
     ///
+    /// The limits of both sides hold, those of the sender's outbox for what is really read: a file that grows meanwhile
+    /// counts with all its bytes.
+    ///
     /// # Errors
     /// Whatever is not the guests' doing and may be better [next time](Error::is_transient), for any of the files, on either
     /// side: forward the message again then, before it is cleared. And the kinds of every resolution of the message's
@@ -267,7 +272,7 @@ impl<'s> Claim<'s> {
             collector.add(raw.as_ref(), |_, _| Ok(((), 0)))?;
         }
         let names = collector.finish();
-        let mut room = self.session.config().outbox().message_bytes();
+        let room = AtomicU64::new(self.session.config().outbox().message_bytes());
         let most = self.session.config().outbox().file_bytes();
         let attachments: Vec<(String, Option<Error>)> =
             names.files.into_iter().map(|file| (file.name, file.content.err())).collect();
@@ -276,15 +281,13 @@ impl<'s> Claim<'s> {
             attachments.iter().map(|(name, refused)| {
                 let opened = match refused {
                     Some(error) => Err(Error::new("forward", name, error.kind())),
-                    None => dir
-                        .open_contained(name)
-                        .and_then(|file| OutboxFile::new(file, Path::new(name), most.min(room))),
+                    None => dir.open_contained(name).and_then(|file| {
+                        let most = most.min(room.load(Ordering::Relaxed));
+                        OutboxFile::new(file, Path::new(name), most)
+                    }),
                 };
                 match opened {
-                    Ok(file) => {
-                        room = room.saturating_sub(file.len_hint());
-                        Attachment::from_reader(file).with_name(name)
-                    }
+                    Ok(file) => Attachment::from_reader(Counted { file, room: &room }).with_name(name),
                     Err(error) => Attachment::unavailable(error),
                 }
             }),
@@ -386,4 +389,19 @@ pub(super) fn one_name(raw: &str) -> Result<SafePath> {
 
 pub(super) fn gone() -> Removed {
     Removed { complete: true, ..Removed::default() }
+}
+
+/// A file whose bytes are taken off the room of its message as they are read: its size is the guest's to change.
+struct Counted<'r> {
+    file: OutboxFile,
+    room: &'r AtomicU64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        // The file was opened with the room as its limit, and no other is read meanwhile.
+        self.room.fetch_sub(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
 }

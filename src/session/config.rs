@@ -137,6 +137,8 @@ impl SessionsConfig {
 
 /// How much one message may bring, in either direction.
 ///
+/// Deliveries with the same id are one message; see [`Inbox::deliver`](super::Inbox::deliver).
+///
 /// ```
 /// use beneath::session::MessageLimits;
 ///

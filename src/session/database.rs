@@ -1,13 +1,20 @@
 //! A database file that a guest can reach.
 //!
-//! Problem: the guest swaps the file for a link to another session's database, gives it a second name, or plants a
-//! journal beside it, which SQLite replays into the file the moment the host opens it.
+//! **Never open such a database in place**, neither by path, nor through `/proc/self/fd`, nor with `SQLITE_OPEN_NOFOLLOW`.
 //!
-//! Defence: look at the file and at everything SQLite would open beside it, without following links, and say what is
-//! not as it should be; move what does not belong there to the host's side. The database is never opened.
+//! Problem: SQLite trusts what is beside a database. A journal that the guest has planted is played back when the host
+//! merely reads: it overwrites pages of the database, and most versions of SQLite then delete the file that the end of the
+//! journal names, wherever on the host it is. A FIFO in place of the journal makes the host wait for ever. A link in
+//! place of the database leads to another session's. SQLite turns every path into an absolute one and opens that, so
+//! that a handle protects nothing, and whatever was checked may be swapped before the opening.
 //!
-//! Left: between this check and the opening by path the guest may swap again. Keep a database that the host must trust on
-//! the host's side; copy one that the guest owns with [`Session::copy_db`] and open the copy.
+//! Defence: read the bytes through the session's handle and give SQLite a copy that no guest can reach and that has
+//! nothing beside it: [`Session::copy_db`]. To know what a guest has prepared, look at the file and at everything SQLite
+//! would open beside it, without following links, and say what is not as it should be; move what does not belong there
+//! to the host's side. The database is never opened.
+//!
+//! Left: a copy may be taken in the middle of the guest's transaction, and its content is the guest's: check its
+//! integrity, and expect any schema. Keep a database that the host must trust on the host's side.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -25,8 +32,6 @@ use crate::name::SessionId;
 use crate::root::{Metadata, Root};
 
 const OPERATION: &str = "verify database";
-/// How a rollback journal begins that SQLite would replay.
-const HOT: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 /// How every SQLite 3 file begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const QUARANTINE: &str = "quarantine";
@@ -73,7 +78,7 @@ pub enum DbFault {
     ForeignOwner(u32),
     /// It does not begin as a database does.
     NotDatabase,
-    /// It holds changes that SQLite would write into the database on opening.
+    /// SQLite would play it back on opening: write into the database, and delete the file that a journal may name.
     Hot,
 }
 
@@ -101,7 +106,8 @@ pub struct DbReport {
 }
 
 impl DbReport {
-    /// Whether the database and its siblings are as they should be.
+    /// Whether the database and its siblings were as they should be when they were looked at. This is no leave to open the
+    /// database in place: see [`Session::verify_db`].
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.database.is_none() && self.siblings.iter().all(|(_, fault)| fault.is_none())
@@ -113,12 +119,20 @@ impl Session {
     ///
     /// `path` is relative to the guest's directory, and `owner` the user that all of them must belong to, if it matters.
     ///
+    /// **Never open a database in place that a guest can reach, however sound it is.** The guest can plant a journal after
+    /// this call, and SQLite then overwrites the database and deletes a host file that the journal names; a FIFO makes
+    /// it hang, a link leads it elsewhere. Open what [`copy_db`](Self::copy_db) gives instead. The report is for people
+    /// and for deciding what to do with a guest.
+    ///
+    /// A journal is [`Hot`](DbFault::Hot) if its first byte is not zero, which is SQLite's own rule: the rest of its header
+    /// does not matter. A write-ahead log is hot unless it is empty.
+    ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no database, and the kinds of every resolution of the directories
     /// above it.
     ///
     /// # Races
-    /// It was true during the call. SQLite opens by path, so the guest can still swap before that.
+    /// It was true during the call, and need not be true any more.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -131,7 +145,7 @@ impl Session {
     /// std::fs::write(guest_path.join("out.db"), b"SQLite format 3\0")?;
     /// assert!(session.verify_db("out.db", None)?.is_sound());
     ///
-    /// std::fs::write(guest_path.join("out.db-journal"), b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7 planted")?;
+    /// std::fs::write(guest_path.join("out.db-journal"), b"planted")?;
     /// let report = session.verify_db("out.db", None)?;
     /// assert_eq!(report.siblings, [(Sibling::Journal, Some(DbFault::Hot))]);
     /// session.quarantine_sibling("out.db", Sibling::Journal)?;
@@ -187,10 +201,13 @@ impl Session {
         Ok(Inspected::Plain(Box::new(metadata), start))
     }
 
-    /// Moves a sibling of a database to `host/state/quarantine` and tells under which name, so that SQLite does not
-    /// meet it. A link is moved, not followed.
+    /// Moves a sibling of a database to `host/state/quarantine` and returns its name there. A link is moved, not
+    /// followed.
     ///
-    /// Where it cannot be moved, because the host's side is on another mount, it is unlinked and the name is `None`.
+    /// This keeps evidence. It does not make the database safe to open in place, since the guest can plant the next one at
+    /// once: open what [`copy_db`](Self::copy_db) gives instead.
+    ///
+    /// Where it cannot be moved, say because the host's side is on another mount, it is unlinked and the name is `None`.
     ///
     /// A journal that the guest itself left when it was killed in the middle of a transaction is hot as well. Without
     /// it the database holds half of that transaction, so prefer to let the guest recover its own files.
@@ -200,7 +217,7 @@ impl Session {
     /// and the kinds of every resolution.
     ///
     /// # Races
-    /// What stands at the name at that moment is moved.
+    /// What is at the name at that moment is moved.
     pub fn quarantine_sibling(
         &self,
         database: impl AsRef<Path>,
@@ -212,15 +229,21 @@ impl Session {
         let name = shelf.join(format!("{}{}", SessionId::generate()?, sibling.suffix()));
         match self.guest().rename_to(&path, self.host(), &name) {
             Ok(()) => Ok(Some(name)),
-            Err(error) if matches!(error.kind(), ErrorKind::CrossDevice | ErrorKind::Denied) => {
-                self.guest().remove_file(path).map(|()| None)
-            }
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
+                    self.guest().remove_file(path).map(|()| None)
+                }
+                _ => Err(error),
+            },
         }
     }
 
-    /// Copies a database, without its siblings, to the host's side and tells where it is beneath
+    /// Copies a database, without its siblings, to the host's side and returns where it is beneath
     /// [`host`](Self::host). What the guest does from then on does not matter to the copy.
+    ///
+    /// This is the way to open a database that a guest can reach: the copy is in a directory of the host's alone, under a
+    /// fresh name, with no journal beside it that SQLite could play back. What the guest had only in a journal or log is
+    /// not in it, and its content is as untrusted as before.
     ///
     /// # Errors
     /// [`TooLarge`](ErrorKind::TooLarge), and those of [`Root::open_contained`].
@@ -248,7 +271,7 @@ impl Session {
     /// any copy is in use.
     ///
     /// # Errors
-    /// The kinds of every resolution. What could not be removed is told in [`Swept`].
+    /// The kinds of every resolution. What could not be removed is in [`Swept`].
     ///
     /// # Races
     /// A guest that holds a quarantined file open can keep it young by writing to it.
@@ -293,7 +316,7 @@ impl Session {
     }
 }
 
-/// What stands at a name.
+/// What is at a name.
 enum Inspected {
     Missing,
     Faulty(DbFault),
@@ -301,10 +324,11 @@ enum Inspected {
     Plain(Box<Metadata>, Vec<u8>),
 }
 
-/// A journal is hot if its header was not wiped, a log if it holds anything. The index alone changes nothing.
+/// SQLite plays back a journal whose first byte is not zero, whatever the rest of its header is, and a log that holds
+/// anything. The index alone changes nothing.
 fn is_hot(sibling: Sibling, file: &Metadata, start: &[u8]) -> bool {
     match sibling {
-        Sibling::Journal => start.starts_with(&HOT),
+        Sibling::Journal => start.first().is_some_and(|first| *first != 0),
         Sibling::Wal => !file.is_empty(),
         Sibling::Shm => false,
     }

@@ -58,6 +58,7 @@ pub struct Delivery<'s> {
     pub(super) session: &'s Session,
     pub(super) id: MessageId,
     pub(super) outcomes: Vec<Outcome>,
+    pub(super) not_tried: u64,
     /// Whether this delivery made the message's directory.
     pub(super) made_directory: bool,
 }
@@ -81,9 +82,34 @@ impl Delivery<'_> {
     }
 
     /// One outcome for each attachment, in the order they were given.
+    ///
+    /// Those past the limit for [files](super::MessageLimits::files) share one, the last: a refusal of the kind
+    /// [`TooMany`](ErrorKind::TooMany) that counts them.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
+    }
+
+    /// How many attachments were past the limit for [files](super::MessageLimits::files) and not tried.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// use beneath::session::{Attachment, MessageLimits, SessionsConfig};
+    /// use beneath::{ErrorKind, MessageId, SessionId, Sessions};
+    ///
+    /// let config = SessionsConfig::default().with_inbox(MessageLimits::default().with_files(2));
+    /// let sessions = Sessions::new(root, config);
+    /// let (session, _) = sessions.create(&SessionId::new("s"))?;
+    /// let attachments = (0..1000).map(|_| Attachment::from_bytes("x"));
+    /// let delivery = session.inbox().deliver(&MessageId::new("42"), attachments);
+    /// assert_eq!((delivery.files().count(), delivery.not_tried()), (2, 998));
+    /// assert_eq!(delivery.refusals().map(|error| error.kind()).collect::<Vec<_>>(), [ErrorKind::TooMany]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn not_tried(&self) -> u64 {
+        self.not_tried
     }
 
     /// The files that are in the inbox.

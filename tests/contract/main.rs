@@ -11,6 +11,7 @@ mod bombs;
 mod entries;
 mod errors;
 mod filesystems;
+mod kinds;
 mod paths;
 mod policy;
 mod read;
@@ -26,6 +27,7 @@ use rustix::io::Errno;
 
 /// Slow tests that force both resolvers anyway.
 const NOT_AGAIN: &[&str] = &[
+    "kinds",
     "suite_passes_where",
     "bombs",
     "class_q",

@@ -436,8 +436,8 @@ fn a_full_file_system_leaves_nothing() {
             child::wait_until("remount", std::time::Duration::from_secs(10), || {
                 rustix::mount::mount_remount(&small, read_only, c"").is_ok()
             });
-            assert_eq!(kind(root.write_exclusive("late", "x")), ErrorKind::NoSpace);
-            assert_eq!(kind(root.ensure_dir("late")), ErrorKind::NoSpace);
+            assert_eq!(kind(root.write_exclusive("late", "x")), ErrorKind::ReadOnly);
+            assert_eq!(kind(root.ensure_dir("late")), ErrorKind::ReadOnly);
         }
     });
 }

@@ -48,6 +48,7 @@ fn hardening_changes_no_host_file_through_a_hard_link() {
     with_each_resolver(|stage| {
         fs::hard_link(stage.home.path().join("diary.txt"), stage.guest("workspace/hard")).unwrap();
         stage.home.seal();
+        // One that this process may give away, whoever runs it.
         let group = rustix::process::getegid().as_raw();
         let hardening = Hardening::new(Access::shared().with_group(group));
         let report = harden_tree(stage.session.guest(), ".", hardening).unwrap();

@@ -14,6 +14,7 @@ mod flaws_inbox;
 mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
+mod hot_journal;
 mod in_place;
 mod inbox;
 mod kill;
@@ -24,6 +25,9 @@ mod lifetime;
 mod marker;
 #[cfg(feature = "json")]
 mod message;
+#[cfg(feature = "json")]
+mod message_bounds;
+mod message_limits;
 mod mounts;
 mod naive;
 mod outbox;

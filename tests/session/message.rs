@@ -116,7 +116,7 @@ fn repeated_and_escaped_keys_hide_nothing() {
         assert_eq!(
             rewritten,
             concat!(
-                r#"{"attachments":[{"name":"y","name":"y","dat":1,"localPath":"inbox/42/y"}],"#,
+                r#"{"attachments":[{"name":"y","dat":1,"localPath":"inbox/42/y"}],"#,
                 r#""att\u0061chments":[{"name":"attachment-1","localPath":"inbox/42/attachment-1"}]}"#
             )
         );

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -9,6 +10,12 @@ use std::time::Duration;
 
 use beneath::session::{MessageLimits, SessionsConfig};
 use beneath::{Error, ErrorKind, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
+
+/// Says on the real stdout, past the harness's capture, what a test could not do and why.
+pub(crate) fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a thread of the session tests").to_owned();
+    let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
+}
 
 /// What the host keeps secret.
 pub(crate) const SECRET: &[u8] = b"-----BEGIN PRIVATE KEY-----";

@@ -35,11 +35,15 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
     finish(command(test), test);
 }
 
-/// Runs `body` as a user without privileges: here if this process has none, else in a child.
+/// Runs `body` in a child process as a user without privileges. A body may change what belongs to the whole process, such
+/// as the umask, so it is a child's even if this process has no privileges itself.
 #[track_caller]
 pub(crate) fn run_unprivileged(test: &str, body: impl FnOnce()) {
-    if is(test) || !super::is_root() {
+    if is(test) {
         return body();
+    }
+    if !super::is_root() {
+        return finish(command(test), test);
     }
     let place = within_reach();
     let mut command = command_of(&place.path().join("test"), test);

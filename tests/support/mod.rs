@@ -17,6 +17,7 @@ use beneath::{ErrorKind, Policy, ResolverChoice, Result, Root};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 pub(crate) use arena::Arena;
+pub(crate) use namespace::thread_of_this_test;
 pub(crate) use op::Op;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use watchdog::within;

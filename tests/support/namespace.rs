@@ -6,10 +6,17 @@ use std::thread;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::UnshareFlags;
 
+/// A thread that works for the test of this one and speaks under its name.
+pub(crate) fn thread_of_this_test() -> thread::Builder {
+    thread::Builder::new().name(thread::current().name().unwrap_or("?").to_owned())
+}
+
 /// Runs `body` on a thread with its own mounts; false (and a reason on stdout) where this user may not.
 #[track_caller]
 pub(crate) fn with_private_mounts(body: impl FnOnce() + Send) -> bool {
-    let outcome = thread::scope(|scope| scope.spawn(|| enter().map(|()| body())).join());
+    let outcome = thread::scope(|scope| {
+        thread_of_this_test().spawn_scoped(scope, || enter().map(|()| body())).unwrap().join()
+    });
     match outcome {
         Ok(Ok(())) => true,
         Ok(Err(errno)) => {

@@ -109,12 +109,11 @@ impl Denial {
 /// Runs `body` on a thread, and in the children it starts, where each of `denials` holds.
 pub(crate) fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Send) -> T {
     let outcome = thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                denials.iter().for_each(|denial| denial.apply());
-                body()
-            })
-            .join()
+        let work = || {
+            denials.iter().for_each(|denial| denial.apply());
+            body()
+        };
+        super::thread_of_this_test().spawn_scoped(scope, work).unwrap().join()
     });
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

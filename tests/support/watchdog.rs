@@ -1,7 +1,6 @@
 //! Nothing a guest plants may make a call hang.
 
 use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// What a call that must not block may take at the very most, on a machine busy with other things.
@@ -15,9 +14,10 @@ pub(crate) fn finishes<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
-    let worker = thread::spawn(move || {
+    let work = move || {
         let _ = sender.send(body());
-    });
+    };
+    let worker = super::thread_of_this_test().spawn(work).unwrap();
     match receiver.recv_timeout(patience) {
         Ok(value) => {
             worker.join().unwrap();

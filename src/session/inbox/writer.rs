@@ -1,0 +1,316 @@
+//! One delivery under way: a message's directory, and what may still go into it.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+
+use sha2::{Digest as _, Sha256};
+
+use super::OPERATION;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{MessageId, SafeName};
+use crate::root::{Ensured, NewFile, Root};
+use crate::session::attachment::{Attachment, Content};
+use crate::session::delivery::{Outcome, SavedFile};
+use crate::session::layout::Part;
+use crate::session::{MessageLimits, Session};
+
+/// How many numbers a name is given before the attachment is refused.
+const NAME_TRIES: u32 = 100;
+/// How much of a stream is held at a time.
+const CHUNK: usize = 64 * 1024;
+const TOO_LARGE: &str = "the message is larger than the limit";
+
+/// One delivery under way.
+pub(super) struct Writer<'s> {
+    session: &'s Session,
+    pub(super) path: String,
+    limits: MessageLimits,
+    room: Room,
+    /// Whether the message had files before this delivery.
+    begun: bool,
+    dir: Option<Root>,
+    pub(super) made_directory: bool,
+    /// Names that are an attachment of this delivery already.
+    used: HashSet<SafeName>,
+}
+
+/// What the message may still have.
+struct Room {
+    bytes: u64,
+    files: u64,
+}
+
+/// What a file must hold to be the attachment itself.
+enum Expected<'a> {
+    Bytes(&'a [u8]),
+    Digest { bytes: u64, sha256: [u8; 32] },
+}
+
+impl<'s> Writer<'s> {
+    pub(super) fn new(session: &'s Session, id: &MessageId) -> Self {
+        let limits = session.config().inbox();
+        Self {
+            session,
+            path: format!("{}/{id}", Part::Inbox.name()),
+            limits,
+            room: Room { bytes: limits.message_bytes(), files: limits.files() },
+            begun: false,
+            dir: None,
+            made_directory: false,
+            used: HashSet::new(),
+        }
+    }
+
+    pub(super) fn save(&mut self, index: usize, attachment: Attachment<'_>) -> Result<Outcome> {
+        let name = attachment.hint.to_name(index);
+        match attachment.content {
+            Content::Bytes(bytes) => self.save_bytes(name, bytes, attachment.declared),
+            #[cfg(feature = "json")]
+            Content::Base64(text) => {
+                self.admit(&name, crate::session::message::decoded_length(text))?;
+                let bytes = crate::session::message::decode(text)
+                    .map_err(|why| refusal(&name, ErrorKind::InvalidData, why))?;
+                self.save_bytes(name, &bytes, attachment.declared)
+            }
+            Content::Reader(reader) => self.save_stream(name, reader, attachment.declared),
+            Content::Unavailable(error) => Err(error),
+        }
+    }
+
+    fn save_bytes(&mut self, name: SafeName, bytes: &[u8], declared: Option<u64>) -> Result<Outcome> {
+        let length = bytes.len() as u64;
+        self.admit(&name, length)?;
+        compare_sizes(&name, length, declared)?;
+        self.directory()?;
+        let expected = Expected::Bytes(bytes);
+        if let Err(error) = self.check_room(&name, length) {
+            return self.find(&name, &expected).ok_or(error);
+        }
+        if !self.used.contains(&name) {
+            let written = match self.directory()?.write_exclusive(&name, bytes) {
+                // The guest has removed the directory since it was opened.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.dir = None;
+                    self.directory()?.write_exclusive(&name, bytes)
+                }
+                written => written,
+            };
+            match written {
+                Ok(()) => return Ok(Outcome::Saved(self.record(name, None, length))),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !self.used.contains(&name) && holds(self.directory()?, &name, &expected) {
+            return Ok(Outcome::AlreadySaved(self.recall(name, None, length)));
+        }
+        let mut file = self.directory()?.new_file(&name)?;
+        file.write_all(bytes).map_err(|error| own_error(error, &name, "writing it failed"))?;
+        self.publish(file, name, expected)
+    }
+
+    fn save_stream(
+        &mut self,
+        name: SafeName,
+        mut reader: impl Read,
+        declared: Option<u64>,
+    ) -> Result<Outcome> {
+        self.admit(&name, declared.unwrap_or_default())?;
+        let mut file = Some(self.directory()?.new_file(&name)?);
+        let mut bytes = 0;
+        let mut digest = Sha256::new();
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            let read = match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(own_error(error, &name, "reading it failed")),
+            };
+            bytes += read as u64;
+            self.admit(&name, bytes)?;
+            match self.check_room(&name, bytes) {
+                Ok(()) => {}
+                // An earlier try may have saved it: to know that, its digest is enough.
+                Err(_) if self.begun => file = None,
+                Err(error) => return Err(error),
+            }
+            let chunk = buffer.get(..read).unwrap_or_default();
+            digest.update(chunk);
+            if let Some(file) = &mut file {
+                file.write_all(chunk).map_err(|error| own_error(error, &name, "writing it failed"))?;
+            }
+        }
+        compare_sizes(&name, bytes, declared)?;
+        let expected = Expected::Digest { bytes, sha256: digest.finalize().into() };
+        match (self.check_room(&name, bytes), file) {
+            (Ok(()), Some(file)) => self.publish(file, name, expected),
+            (Err(error), _) => self.find(&name, &expected).ok_or(error),
+            (Ok(()), None) => Err(refusal(&name, ErrorKind::TooLarge, TOO_LARGE)),
+        }
+    }
+
+    /// Publishes the file under the first name that is free, unless one of them holds the same already.
+    fn publish(&mut self, mut file: NewFile, wanted: SafeName, expected: Expected<'_>) -> Result<Outcome> {
+        for number in 1..=NAME_TRIES {
+            let name = wanted.numbered(number);
+            if self.used.contains(&name) {
+                continue;
+            }
+            let taken = (number > 1).then(|| wanted.clone());
+            match file.commit_as(&name) {
+                Ok(()) => return Ok(Outcome::Saved(self.record(name, taken, expected.len()))),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+            if holds(self.directory()?, &name, &expected) {
+                return Ok(Outcome::AlreadySaved(self.recall(name, taken, expected.len())));
+            }
+        }
+        Err(refusal(&wanted, ErrorKind::TooMany, "all names like it are taken"))
+    }
+
+    /// Finds what an earlier try of the same delivery has saved, for which no room is needed.
+    fn find(&mut self, wanted: &SafeName, expected: &Expected<'_>) -> Option<Outcome> {
+        for number in 1..=NAME_TRIES {
+            let name = wanted.numbered(number);
+            if self.used.contains(&name) {
+                continue;
+            }
+            let dir = self.directory().ok()?;
+            if holds(dir, &name, expected) {
+                let taken = (number > 1).then(|| wanted.clone());
+                return Some(Outcome::AlreadySaved(self.recall(name, taken, expected.len())));
+            }
+            // The earlier try would have taken the first free one.
+            if dir.metadata(&name).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A file that is new in the message.
+    fn record(&mut self, name: SafeName, taken: Option<SafeName>, bytes: u64) -> SavedFile {
+        self.room.bytes = self.room.bytes.saturating_sub(bytes);
+        self.room.files = self.room.files.saturating_sub(1);
+        self.recall(name, taken, bytes)
+    }
+
+    /// A file that was in the message before, and was counted then.
+    fn recall(&mut self, name: SafeName, taken: Option<SafeName>, bytes: u64) -> SavedFile {
+        self.used.insert(name.clone());
+        SavedFile { guest_path: format!("{}/{name}", self.path), name, bytes, taken }
+    }
+
+    /// Checks a length that no message may have, before anything is written or looked up.
+    fn admit(&self, name: &SafeName, length: u64) -> Result<()> {
+        if length > self.limits.file_bytes() {
+            return Err(refusal(name, ErrorKind::TooLarge, "is larger than the limit for a file"));
+        }
+        if length > self.limits.message_bytes() {
+            return Err(refusal(name, ErrorKind::TooLarge, TOO_LARGE));
+        }
+        Ok(())
+    }
+
+    /// Checks what is left for this message.
+    fn check_room(&self, name: &SafeName, length: u64) -> Result<()> {
+        if self.room.files == 0 {
+            return Err(refusal(name, ErrorKind::TooMany, "the message has as many files as the limit"));
+        }
+        if length > self.room.bytes {
+            return Err(refusal(name, ErrorKind::TooLarge, TOO_LARGE));
+        }
+        Ok(())
+    }
+
+    /// The message's directory, looked up once and then held: no link can come between.
+    fn directory(&mut self) -> Result<&Root> {
+        if self.dir.is_none() {
+            self.session.alive()?;
+            let (dir, how) = self.session.guest().ensure_and_descend(&self.path)?;
+            let first = !self.made_directory && self.used.is_empty();
+            self.made_directory |= how == Ensured::Created;
+            if how == Ensured::Existed && first {
+                self.count(&dir)?;
+            }
+            self.dir = Some(dir);
+        }
+        match &self.dir {
+            Some(dir) => Ok(dir),
+            None => Err(Error::new(OPERATION, &self.path, ErrorKind::NotFound)),
+        }
+    }
+
+    /// Takes what earlier deliveries have left off the room. A guest may have put any number of entries there: no more are
+    /// looked at than a message may have.
+    fn count(&mut self, dir: &Root) -> Result<()> {
+        let most = usize::try_from(self.room.files).unwrap_or(usize::MAX);
+        for entry in dir.list(".").map_err(|error| error.about(&self.path))?.take(most) {
+            // One that the guest has removed meanwhile.
+            let Ok(entry) = entry else { continue };
+            let bytes = if entry.metadata().is_file() { entry.metadata().len() } else { 0 };
+            self.room.bytes = self.room.bytes.saturating_sub(bytes);
+            self.room.files = self.room.files.saturating_sub(1);
+            self.begun = true;
+        }
+        Ok(())
+    }
+}
+
+impl Expected<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Digest { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// Whether the entry is a plain file with that content. One that may not be read is somebody else's.
+fn holds(dir: &Root, name: &SafeName, expected: &Expected<'_>) -> bool {
+    let Ok(file) = dir.open_contained(name) else { return false };
+    if file.len_hint() != expected.len() {
+        return false;
+    }
+    let mut file = file.take(expected.len().saturating_add(1));
+    let mut buffer = vec![0; CHUNK];
+    let mut digest = Sha256::new();
+    let mut seen: usize = 0;
+    loop {
+        let Ok(read) = file.read(&mut buffer) else { return false };
+        let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+        match expected {
+            Expected::Bytes(bytes) if bytes.get(seen..seen + read) != Some(chunk) => return false,
+            Expected::Bytes(_) => {}
+            Expected::Digest { .. } => digest.update(chunk),
+        }
+        seen += read;
+    }
+    match expected {
+        Expected::Bytes(bytes) => seen == bytes.len(),
+        Expected::Digest { sha256, .. } => digest.finalize().as_slice() == sha256,
+    }
+}
+
+fn compare_sizes(name: &SafeName, length: u64, declared: Option<u64>) -> Result<()> {
+    match declared {
+        Some(declared) if declared != length => {
+            Err(refusal(name, ErrorKind::InvalidData, "is not of the size that was said"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refusal(name: &SafeName, kind: ErrorKind, why: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(OPERATION, name, kind).with_detail(why)
+}
+
+/// What a failed read or write means, which may carry this crate's own error.
+fn own_error(error: std::io::Error, name: &SafeName, what: &'static str) -> Error {
+    match error.downcast::<Error>() {
+        Ok(own) => own,
+        Err(other) => refusal(name, ErrorKind::Io, what).with_source(other),
+    }
+}
