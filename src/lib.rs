@@ -47,6 +47,9 @@
 //!
 //! * **No escape.** No byte is read from, written to or removed from, and no metadata changed on, an inode that was never
 //!   a real (non-link) entry beneath the root.
+//! * **No foreign file by a hard link.** Under [`HardLinks::Refuse`], the default, a file is read only if the one name it has
+//!   is the one that was looked up, also if a guest links and unlinks it during the call; one narrow window is left, which
+//!   [`HardLinks::RefuseStrict`] closes. [`Root::set_access`] changes no other file under any policy.
 //! * **No hang.** No call waits for a FIFO, a lease or a guest that keeps creating.
 //! * **No torn file.** A name appears with its whole content or not at all, to every process and after every crash of the
 //!   host program. After a power cut or a crash of the kernel this holds from [`Durability::File`] on; with the default,
@@ -103,6 +106,6 @@ pub use root::{
 #[cfg(feature = "session")]
 pub use session::{Session, Sessions, SessionsConfig};
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "session"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
