@@ -55,7 +55,7 @@ async fn every_safe_path_round_trips_on_every_store() {
 #[tokio::test]
 async fn hostile_keys_are_listed_verbatim_and_stop_nothing() {
     let Some(server) = support::moto() else {
-        println!("skipped: moto_server is neither on PATH nor in BENEATH_MOTO");
+        crate::skip("moto_server is neither on PATH nor in BENEATH_MOTO");
         return;
     };
     let (bucket, source) = server.bucket().await;

@@ -211,7 +211,7 @@ fn kills() -> usize {
 pub(crate) fn server() -> Option<&'static Server> {
     let server = support::weed();
     if server.is_none() {
-        println!("skipped: weed is neither on PATH nor in BENEATH_WEED");
+        crate::skip("weed is neither on PATH nor in BENEATH_WEED");
     }
     server
 }

@@ -317,7 +317,7 @@ async fn put_stands_here_when_the_store_is_gone() {
 #[tokio::test]
 async fn signed_url_reads_the_object_and_nothing_else() {
     let Some(server) = support::weed() else {
-        println!("skipped: weed is neither on PATH nor in BENEATH_WEED");
+        crate::skip("weed is neither on PATH nor in BENEATH_WEED");
         return;
     };
     let (_, source) = server.bucket().await;

@@ -232,7 +232,7 @@ async fn dropped_restore_is_completed_by_the_next_call() {
 #[tokio::test]
 async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
     let Some(server) = support::moto() else {
-        println!("skipped: moto_server is neither on PATH nor in BENEATH_MOTO");
+        crate::skip("moto_server is neither on PATH nor in BENEATH_MOTO");
         return;
     };
     let (bucket, source) = server.bucket().await;

@@ -179,7 +179,7 @@ fn strace_works() -> bool {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        println!("skipped: needs strace");
+        crate::skip("needs strace");
     }
     works
 }

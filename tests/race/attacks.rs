@@ -170,12 +170,14 @@ pub(crate) fn link_and_unlink(ground: &Ground, dir: &str) -> rustix::io::Result<
     let (at, secret) = (ground.inside(dir)?, ground.outside("a/b/c/f"));
     Ok(Box::new(move |dice| {
         let _ = move_new(&at, "f", &at, "away");
-        for _ in 0..=dice.below(48) {
+        for _ in 0..=dice.below(24) {
             let _ = linkat(CWD, &secret, &at, "f", AtFlags::empty());
             (0..dice.below(64)).for_each(|_| std::hint::spin_loop());
             let _ = unlinkat(&at, "f", AtFlags::empty());
         }
         let _ = move_new(&at, "away", &at, "f");
+        // As long as the names came and went, so that there is something to succeed with.
+        (0..dice.below(20_000)).for_each(|_| std::hint::spin_loop());
     }))
 }
 

@@ -91,7 +91,7 @@ fn delivers_under_a_umask() {
 #[test]
 fn a_root_host_gives_everything_to_the_guests_user() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
+        crate::support::skip("needs root");
         return;
     }
     let access = Access::private().with_owner(1000).with_group(1000);

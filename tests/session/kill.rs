@@ -168,7 +168,7 @@ pub(crate) fn strace_works() -> bool {
         .status()
         .is_ok_and(|status| status.success());
     if !works {
-        println!("skipped: needs strace");
+        crate::support::skip("needs strace");
     }
     works
 }
@@ -386,7 +386,7 @@ fn killed_anywhere_in_the_loop_in_place_loses_nothing_and_sends_nothing_twice() 
         device(one) == device(other)
     };
     if !Path::new("/dev/shm").is_dir() || same(&std::env::temp_dir(), Path::new("/dev/shm")) {
-        println!("skipped: needs a second file system at /dev/shm");
+        crate::support::skip("needs a second file system at /dev/shm");
         return;
     }
     if !strace_works() {
