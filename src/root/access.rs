@@ -114,15 +114,16 @@ impl Root {
                 return Err(Error::new(OPERATION, subject(path), ErrorKind::NotRegular));
             }
             let wanted = Wanted::new(access, execute, &entry);
+            let listed = acl::is_set(pin.as_fd()).map_err(|_| failed(Errno::OPNOTSUPP))?;
             // Files with several names are refused even if they need nothing.
-            if entry.is_dir() || entry.nlink() == 1 {
-                let bare = acl::is_set(pin.as_fd()).map(|set| !set).map_err(|_| failed(Errno::OPNOTSUPP))?;
-                if bare && wanted.is(&entry) {
-                    return Ok(applied);
-                }
+            if (entry.is_dir() || entry.nlink() == 1) && !listed && wanted.is(&entry) {
+                return Ok(applied);
             }
             if entry.is_file() && self.prove_single(OPERATION, path, pin.as_fd(), rigour)? != Proof::Single {
                 continue;
+            }
+            if listed {
+                acl::remove(pin.as_fd()).map_err(failed)?;
             }
             wanted.apply(pin.as_fd(), &entry).map_err(failed)?;
             applied = Applied::Changed;
@@ -167,7 +168,6 @@ impl Wanted {
         let (descriptors, number) = own_descriptors(pin).map_err(|_| Errno::OPNOTSUPP)?;
         let change_mode =
             |mode| chmodat(&descriptors, number.as_c_str(), Mode::from_raw_mode(mode), AtFlags::empty());
-        acl::remove(pin)?;
         change_mode(self.mode)?;
         if self.is_owned(entry) {
             return Ok(());

@@ -10,9 +10,11 @@
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{fremovexattr, listxattr, removexattr};
+use rustix::fs::{Mode, OFlags, flistxattr, fremovexattr, listxattr, openat, removexattr};
 use rustix::io::Errno;
 use rustix::path::DecInt;
+
+use super::resolve::own_descriptors;
 
 /// The list that applies to the entry itself.
 const ACCESS: &CStr = c"system.posix_acl_access";
@@ -34,7 +36,13 @@ pub(super) fn strip_directory(new: BorrowedFd<'_>) -> rustix::io::Result<()> {
 /// Whether the entry behind a pin has a list.
 pub(super) fn is_set(pin: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     let mut names = [0; NAMES_BYTES];
-    match listxattr(place(pin), &mut names[..]) {
+    let listed = match listxattr(place(pin), &mut names[..]) {
+        // Without `/proc` a directory can still be opened through its own handle.
+        Err(Errno::NOENT) => openat(pin, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|dir| flistxattr(dir, &mut names[..])),
+        listed => listed,
+    };
+    match listed {
         Ok(length) => {
             let mut names = names.get(..length).unwrap_or_default().split_inclusive(|byte| *byte == 0);
             Ok(names.any(|name| [ACCESS, DEFAULT].iter().any(|list| list.to_bytes_with_nul() == name)))
@@ -46,8 +54,10 @@ pub(super) fn is_set(pin: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     }
 }
 
-/// Removes the lists of the entry behind a pin. The caller has compared the pin with what `/proc` shows.
+/// Removes the lists of the entry behind a pin.
 pub(super) fn remove(pin: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    // Fails unless `/proc` shows this thread's descriptors, so that no other entry's lists go.
+    own_descriptors(pin).map_err(|_| Errno::OPNOTSUPP)?;
     [ACCESS, DEFAULT].into_iter().try_for_each(|list| removed(removexattr(place(pin), list)))
 }
 
