@@ -10,7 +10,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-#[cfg(feature = "session")]
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmodat, chownat};
@@ -19,7 +18,7 @@ use rustix::io::Errno;
 use super::metadata::{FileType, Metadata};
 use super::path::{Checked, Meant};
 use super::resolve::{describe, own_descriptors, subject};
-use super::single::{Proof, REOPENED, Rigour};
+use super::single::{Before, Proof, Purpose, REOPENED, Seen, TICK, patience};
 use super::{Access, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -62,7 +61,7 @@ impl Root {
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink); [`HardLinked`](ErrorKind::HardLinked) whatever the policy says of reading;
     /// [`NotRegular`](ErrorKind::NotRegular) for FIFOs, sockets and devices; [`Denied`](ErrorKind::Denied), with the mode as it
-    /// was; [`Busy`](ErrorKind::Busy) if the guest keeps exchanging, linking or changing the file;
+    /// was and without the lists; [`Busy`](ErrorKind::Busy) if the guest keeps exchanging, linking or changing the file;
     /// [`Unsupported`](ErrorKind::Unsupported) without a usable `/proc`, or if mode and owner did not stay, as on a file system
     /// that has none; and the kinds of every resolution.
     ///
@@ -81,7 +80,7 @@ impl Root {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_access(&self, path: impl AsRef<Path>, access: Access, execute: Execute) -> Result<Applied> {
-        self.set_access_patiently(path.as_ref(), access, execute, Rigour::settled())
+        self.set_access_patiently(path.as_ref(), access, execute, patience())
     }
 
     /// As [`set_access`](Self::set_access), waiting for files that have just changed no longer than `until`.
@@ -93,7 +92,24 @@ impl Root {
         execute: Execute,
         until: Instant,
     ) -> Result<Applied> {
-        self.set_access_patiently(path, access, execute, Rigour::Settled { until })
+        self.set_access_patiently(path, access, execute, until)
+    }
+
+    /// Describes a directory at a moment from which every change of its entries changes the description. `None` if that did not
+    /// come before `until`, or the directory is gone.
+    #[cfg(feature = "session")]
+    pub(crate) fn settled_metadata(&self, path: &Path, until: Instant) -> Option<Metadata> {
+        loop {
+            let before = Before::now();
+            let found = self.metadata(path).ok()?;
+            if self.is_decisive(before, Seen::from(&found), Purpose::Change) {
+                return Some(found);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(TICK);
+        }
     }
 
     fn set_access_patiently(
@@ -101,7 +117,7 @@ impl Root {
         path: &Path,
         access: Access,
         execute: Execute,
-        rigour: Rigour,
+        until: Instant,
     ) -> Result<Applied> {
         let path = Checked::new(OPERATION, path, Meant::DirectoryOrRoot)?;
         let failed = |errno| Error::from_errno(OPERATION, subject(path), errno);
@@ -119,16 +135,22 @@ impl Root {
             if (entry.is_dir() || entry.nlink() == 1) && !listed && wanted.is(&entry) {
                 return Ok(applied);
             }
-            if entry.is_file() && self.prove_single(OPERATION, path, pin.as_fd(), rigour)? != Proof::Single {
+            if entry.is_file()
+                && self.prove_single(OPERATION, path, pin.as_fd(), Purpose::Change, until)? != Proof::Single
+            {
                 continue;
             }
             if listed {
                 acl::remove(pin.as_fd()).map_err(failed)?;
             }
-            wanted.apply(pin.as_fd(), &entry).map_err(failed)?;
+            // With a list, the bits of the group are what the list may grant, and not the group's own.
+            let old = if listed { entry.mode() & !0o070 } else { entry.mode() };
+            wanted.apply(pin.as_fd(), &entry, old).map_err(failed)?;
             applied = Applied::Changed;
             // Looked at once more: what did not stay was changed back, or is not kept by the file system.
-            if describe(pin.as_fd()).is_ok_and(|entry| wanted.is(&entry)) {
+            // The list, too: until it lost the file the guest could set another.
+            let stayed = describe(pin.as_fd()).is_ok_and(|entry| wanted.is(&entry));
+            if stayed && acl::is_set(pin.as_fd()).is_ok_and(|set| !set) {
                 return Ok(applied);
             }
         }
@@ -161,9 +183,9 @@ impl Wanted {
         self.is_owned(entry) && self.mode == entry.mode()
     }
 
-    /// Changes the entry behind a pin. Whoever gives an entry away may do nothing more to it, so the owner comes last; only
-    /// set-id bits come after it, since changing the owner clears them.
-    fn apply(&self, pin: BorrowedFd<'_>, entry: &Metadata) -> rustix::io::Result<()> {
+    /// Changes the entry behind a pin, or gives it back the `old` mode. Whoever gives an entry away may do nothing more to it, so
+    /// the owner comes last; only set-id bits come after it, where changing the owner has cleared them.
+    fn apply(&self, pin: BorrowedFd<'_>, entry: &Metadata, old: u32) -> rustix::io::Result<()> {
         // `fchmod` refuses an `O_PATH` descriptor. Its name in the thread's own descriptors leads to the inode, which is no link.
         let (descriptors, number) = own_descriptors(pin).map_err(|_| Errno::OPNOTSUPP)?;
         let change_mode =
@@ -175,12 +197,12 @@ impl Wanted {
         let (owner, group) = (self.owner.map(Uid::from_raw), self.group.map(Gid::from_raw));
         if let Err(errno) = chownat(pin, c"", owner, group, AtFlags::EMPTY_PATH) {
             // The first failure is the one to report.
-            let _ = change_mode(entry.mode());
+            let _ = change_mode(old);
             return Err(errno);
         }
-        match self.mode & 0o6000 {
-            0 => Ok(()),
-            _ => change_mode(self.mode),
+        match describe(pin)?.mode() == self.mode {
+            true => Ok(()),
+            false => change_mode(self.mode),
         }
     }
 }

@@ -72,9 +72,9 @@ impl Metadata {
         }
     }
 
-    /// The last change of the inode, exactly as the kernel says it.
-    pub(super) fn change_stamp(&self) -> Stamp {
-        self.changed
+    /// The last changes of the inode and of the content, exactly as the kernel says them.
+    pub(super) fn stamps(&self) -> (Stamp, Stamp) {
+        (self.changed, self.modified)
     }
 
     /// The mount the entry is on, so far as the kernel tells.

@@ -122,16 +122,16 @@ pub enum Links {
 pub enum HardLinks {
     /// It is [`ErrorKind::HardLinked`](crate::ErrorKind::HardLinked): the other name may be a host file.
     ///
-    /// A file that has one name and last changed 100 ms ago or earlier is known by its link count and its change time. For
-    /// any other the directory's lock is waited for, so that no link that comes and goes during the call is missed. A guest
-    /// whose `unlink` the scheduler stops half-way, for that long and while the host reads that very name, is missed.
+    /// A file that has one name and last changed two seconds ago or earlier is known by its link count and its change time.
+    /// For any other it is proven, by waiting for the directory's lock, so that no link that comes and goes during the call is
+    /// missed. What is left: a guest whose `unlink` takes longer than two seconds, while the host reads that very name.
     #[default]
     Refuse,
-    /// As [`Refuse`](Self::Refuse), and the directory's lock is waited for in every case, so that nothing remains.
+    /// As [`Refuse`](Self::Refuse), but each read takes the proof. Sessions use this.
     ///
-    /// A read then costs about twice as much, and one of a file that has just changed waits until the change is 10 ms old;
-    /// of a file that never rests it is [`ErrorKind::Busy`](crate::ErrorKind::Busy).
-    /// [`Root::set_access`](crate::Root::set_access) does this under every policy.
+    /// A read then costs two to three times as much. Before Linux 6.13, one of a file whose last change was no write waits until
+    /// that is 10 ms old, and is [`ErrorKind::Busy`](crate::ErrorKind::Busy) if it never rests. [`Root::set_access`](crate::Root::set_access)
+    /// takes the proof under every policy.
     RefuseStrict,
     /// It is read. Right where the session has a mount of its own, since hard links cannot cross mounts.
     Allow,

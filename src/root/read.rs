@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, Stat, fstat};
@@ -22,7 +23,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::metadata::Metadata;
 use super::path::{Checked, Meant};
 use super::resolve::{describe, forget_descriptors, reopen, subject};
-use super::single::{Before, Names, Proof, REOPENED, Seen};
+use super::single::{Before, Names, Proof, Purpose, REOPENED, Seen};
 use super::{HardLinks, Mounts, Resolver, Root, single};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -33,11 +34,14 @@ const CHUNK: usize = 65_536;
 impl Root {
     /// Reads the regular file at `path`, at most `max_bytes` of it.
     ///
-    /// Never blocks, whatever stands at the name.
+    /// Never waits for a FIFO, a device or a lease, whatever is at the name. A file that has changed in the last two seconds, or
+    /// any under [`HardLinks::RefuseStrict`], is proven to have no other name, for which its directory's lock is waited for.
+    /// A thread that reads on a mount without `nodev` keeps one descriptor of its own.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink), [`NotRegular`](ErrorKind::NotRegular), [`HardLinked`](ErrorKind::HardLinked),
-    /// [`Busy`](ErrorKind::Busy) (the guest holds a lease), [`TooLarge`](ErrorKind::TooLarge),
+    /// [`Busy`](ErrorKind::Busy) (the guest holds a lease, or keeps linking, exchanging or changing the file),
+    /// [`TooLarge`](ErrorKind::TooLarge),
     /// [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
     ///
     /// # Races
@@ -53,15 +57,16 @@ impl Root {
     /// ```
     pub fn read_contained(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<Vec<u8>> {
         let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
+        let mut until = None;
         for _ in 0..REOPENED {
-            let opened = self.open_regular(path)?;
+            let opened = self.open_regular(path, &mut until)?;
             let mut bytes = Vec::new();
             let mut now = opened.read(&mut bytes, max_bytes, Until::Short).map_err(about(path))?;
             // A short read ends a regular file, unless it grows or the size is not the truth.
             if now.st_size as u64 != bytes.len() as u64 {
                 now = opened.read(&mut bytes, max_bytes, Until::End).map_err(about(path))?;
             }
-            if self.still_single(path, &opened, Seen::from(&now))? {
+            if self.still_single(path, &opened, Seen::from(&now), &mut until)? {
                 return Ok(bytes);
             }
         }
@@ -78,10 +83,11 @@ impl Root {
     pub fn open_contained(&self, path: impl AsRef<Path>) -> Result<ContainedFile> {
         let path = Checked::new("read", path.as_ref(), Meant::Entry)?;
         let failed = |errno| Error::from_errno("read", subject(path), errno);
+        let mut until = None;
         for _ in 0..REOPENED {
-            let opened = self.open_regular(path)?;
+            let opened = self.open_regular(path, &mut until)?;
             let metadata = describe(opened.fd.as_fd()).map_err(failed)?;
-            if self.still_single(path, &opened, Seen::from(&metadata))? {
+            if self.still_single(path, &opened, Seen::from(&metadata), &mut until)? {
                 let subject = subject(path).to_path_buf();
                 return Ok(ContainedFile { file: File::from(opened.fd), metadata, subject });
             }
@@ -89,15 +95,17 @@ impl Root {
         Err(restless(path))
     }
 
-    fn open_regular(&self, path: Checked<'_>) -> Result<Opened> {
+    fn open_regular(&self, path: Checked<'_>, until: &mut Option<Instant>) -> Result<Opened> {
         for _ in 0..REOPENED {
             let before = Before::now();
             let (fd, file) = self.open_judged(path)?;
             let names = self.look(before, Seen::from(&file));
-            if names == Names::Single || self.is_proven(path, fd.as_fd())? {
+            if names == Names::Single || self.is_proven(path, fd.as_fd(), until)? {
                 let proven = names != Names::Single || self.policy.hard_links() == HardLinks::Allow;
                 return Ok(Opened { fd, file, before, proven });
             }
+            // The name leads elsewhere by now, or `/proc` has led to another table's file.
+            forget_descriptors();
         }
         Err(restless(path))
     }
@@ -150,7 +158,13 @@ impl Root {
 
     /// Whether what was opened is the file that was judged, and still has no name elsewhere. Asked after the content was
     /// read, so that a name that came or went meanwhile has left its trace.
-    fn still_single(&self, path: Checked<'_>, opened: &Opened, now: Seen) -> Result<bool> {
+    fn still_single(
+        &self,
+        path: Checked<'_>,
+        opened: &Opened,
+        now: Seen,
+        until: &mut Option<Instant>,
+    ) -> Result<bool> {
         if !now.is(Seen::from(&opened.file)) {
             // `/proc` has shown another table, as to a child that has the process id of its parent in another namespace.
             forget_descriptors();
@@ -159,11 +173,13 @@ impl Root {
         if opened.proven || self.look(opened.before, now) == Names::Single {
             return Ok(true);
         }
-        self.is_proven(path, opened.fd.as_fd())
+        self.is_proven(path, opened.fd.as_fd(), until)
     }
 
-    fn is_proven(&self, path: Checked<'_>, fd: BorrowedFd<'_>) -> Result<bool> {
-        Ok(self.prove_single("read", path, fd, self.rigour())? != Proof::Elsewhere)
+    /// One call waits once for all its proofs.
+    fn is_proven(&self, path: Checked<'_>, fd: BorrowedFd<'_>, until: &mut Option<Instant>) -> Result<bool> {
+        let until = *until.get_or_insert_with(single::patience);
+        Ok(self.prove_single("read", path, fd, Purpose::Read, until)? != Proof::Elsewhere)
     }
 }
 

@@ -4,29 +4,29 @@
 //! the link count. It is one, and that one name is the host's. The count alone says nothing about whose name is left.
 //!
 //! What the kernel orders: `link` sets the inode's change time and raises the count, and only then the name exists.
-//! `unlink`, and a rename over the name, hold the directory's lock and the inode's from before the count is lowered until
-//! the name is gone; inside, ext4 lowers the count first and sets the change time after it, tmpfs, XFS and btrfs the
-//! other way round. The change time is the kernel's clock and nobody can set it.
+//! `unlink`, and a rename over the name, hold the directory's lock from before the count is lowered until the name is gone;
+//! in between, ext4 lowers the count first and sets the change time after it, tmpfs, XFS and btrfs the other way round.
+//! The change time is the kernel's clock and nobody can set it.
 //!
 //! Defence, in two strengths:
-//! * *A look.* Let `C` be the coarse clock before the lookup. A file that had one name and last changed well before `C`
-//!   has neither gained nor lost a name since, so its one name is the one that was looked up after `C`. It costs no call,
-//!   and is repeated after the content was read.
-//! * *A proof.* Ask by name: this inode, one name, change time `c`. Rename the name to itself without replacing, which
-//!   changes nothing but waits for the directory's lock. Ask by name again: this inode, change time still `c`. Had the file
-//!   had another name at the first answer, an `unlink` must have been under way that had lowered the count and not yet
-//!   removed this name. It held the directory's lock, so by the second answer the name was gone, and only a `link` or a
+//! * *A look.* Let `C` be the coarse clock before the lookup. A file that has one name and last changed well before `C` has
+//!   neither gained nor lost a name since, so its one name is the one that was looked up after `C`. It costs no call, and is
+//!   repeated after the content was read.
+//! * *A proof.* Ask the handle: one name, change time `c`. Ask by name: this inode, one name, `c`. Rename the name to itself
+//!   without replacing, which changes nothing but waits for the directory's lock. Ask by name again: the same. As `c` was read
+//!   first, a `link` whose time is not later than `c` was over when the name was found, or had not yet made it. So had the
+//!   file had another name when the name was found, an `unlink` must have been under way that had lowered the count and not
+//!   yet removed this name. It held the directory's lock, so by the last answer the name was gone, and only a `link` or a
 //!   rename of the file can have brought it back, both of which set the change time.
-//!   (Asking the handle first instead of the name is not enough: a `link` that has set the time and not yet raised the count
-//!   looks the same as no link at all.)
-//!   Two changes within one tick of the clock have different times where the kernel gives every change that somebody asked
-//!   about a time of its own (Linux 6.13 on ext4, XFS, btrfs and tmpfs), which is measured. Elsewhere [`Rigour::Settled`]
-//!   waits until `c` is older than a tick before it begins.
 //!
-//! What remains: for the look, an `unlink` that the scheduler stops between lowering the count and removing the name for
-//! longer than [`RECENT`], or on ext4 between lowering the count and setting the time for as long as the read takes;
-//! [`HardLinks::RefuseStrict`] closes both. A clock that is set back during the call. On file systems that are served from
-//! elsewhere (NFS, FUSE) count and time are the server's word; every read there takes the proof.
+//!   Two changes within one tick of the clock have different times where the kernel gives every change that somebody asked
+//!   about a time of its own (Linux 6.13 on ext4, XFS, btrfs and tmpfs), which is measured. Elsewhere the proof waits until
+//!   `c` is older than a tick, unless the file is only to be read and its last change was a write.
+//!
+//! What remains: for the look, an `unlink` that takes longer than [`RECENT`] from lowering the count to removing the name. A
+//! guest can try for that, by `chattr +D` and a busy disk; [`HardLinks::RefuseStrict`] always takes the proof. A clock that
+//! is set back during the call. On file systems that are served from elsewhere (NFS, FUSE) count and time are the server's
+//! word; every read there takes the proof.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,9 +49,9 @@ use super::{HardLinks, Links, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The longest tick of the coarse clock that a kernel is built with.
-const TICK: Duration = Duration::from_millis(10);
-/// A change that is younger than this may still be under way.
-const RECENT: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(10);
+/// A change that is younger than this may still be under way: an `unlink` is long where it waits for the disk.
+const RECENT: Duration = Duration::from_secs(2);
 /// How often a proof is tried while the guest changes the file.
 const TRIES: u32 = 64;
 /// How often a file is opened anew because the name led to another one meanwhile.
@@ -67,11 +67,12 @@ impl Before {
         Self((now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0)))
     }
 
-    /// Whether a change at that time was over by more than `margin`, which is less than a second.
+    /// Whether a change at that time was over by more than `margin`.
     #[inline]
     fn is_past(self, (seconds, nanos): Stamp, margin: Duration) -> bool {
         // No fraction: it may have been cut off, as by file systems that keep whole seconds.
-        let seconds = seconds.saturating_add(i64::from(nanos == 0));
+        let whole = i64::try_from(margin.as_secs()).unwrap_or(i64::MAX).saturating_add(i64::from(nanos == 0));
+        let seconds = seconds.saturating_add(whole);
         let nanos = u64::from(nanos) + u64::from(margin.subsec_nanos());
         let carried = i64::from(nanos >= 1_000_000_000);
         (seconds.saturating_add(carried), nanos % 1_000_000_000) < self.0
@@ -84,6 +85,7 @@ pub(super) struct Seen {
     inode: (u64, u64),
     nlink: u64,
     changed: Stamp,
+    modified: Stamp,
 }
 
 impl Seen {
@@ -100,13 +102,15 @@ impl From<&Stat> for Seen {
             inode: (file.st_dev as u64, file.st_ino as u64),
             nlink: file.st_nlink as u64,
             changed: (file.st_ctime as i64, file.st_ctime_nsec as u32),
+            modified: (file.st_mtime as i64, file.st_mtime_nsec as u32),
         }
     }
 }
 
 impl From<&Metadata> for Seen {
     fn from(file: &Metadata) -> Self {
-        Self { inode: (file.dev(), file.ino()), nlink: file.nlink(), changed: file.change_stamp() }
+        let (changed, modified) = file.stamps();
+        Self { inode: (file.dev(), file.ino()), nlink: file.nlink(), changed, modified }
     }
 }
 
@@ -130,22 +134,18 @@ pub(super) enum Proof {
     Elsewhere,
 }
 
-/// How much a proof must hold.
+/// What the proof is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rigour {
-    /// As exact as the file system's change times.
-    Stamped,
-    /// On every kernel: where times are not exact, waits until the last change is older than a tick, no longer than until
-    /// then.
-    Settled { until: Instant },
+pub(super) enum Purpose {
+    Read,
+    /// To change mode and owner, which must not happen even to a foreign file that the guest may write to.
+    Change,
 }
 
-impl Rigour {
-    /// Waits as long as a caller who needs certainty for one file may have to.
-    pub(super) fn settled() -> Self {
-        let now = Instant::now();
-        Self::Settled { until: now.checked_add(TICK * 10).unwrap_or(now) }
-    }
+/// How long one call may wait for a file to rest.
+pub(super) fn patience() -> Instant {
+    let now = Instant::now();
+    now.checked_add(TICK * 10).unwrap_or(now)
 }
 
 impl Root {
@@ -165,21 +165,15 @@ impl Root {
         }
     }
 
-    /// The proof that the policy asks for before a file is read.
-    pub(super) fn rigour(&self) -> Rigour {
-        match self.policy.hard_links() {
-            HardLinks::RefuseStrict => Rigour::settled(),
-            HardLinks::Refuse | HardLinks::Allow => Rigour::Stamped,
-        }
-    }
-
-    /// Proves that the file behind `held` has no name but `path`.
+    /// Proves that the file behind `held` has no name but `path`. Where change times are not exact, waits for the last change
+    /// to be older than a tick, but no longer than `until`.
     pub(super) fn prove_single(
         &self,
         operation: &'static str,
         path: Checked<'_>,
         held: BorrowedFd<'_>,
-        rigour: Rigour,
+        purpose: Purpose,
+        until: Instant,
     ) -> Result<Proof> {
         let failed = |errno| Error::from_errno(operation, subject(path), errno);
         let real = match self.policy.links() {
@@ -190,30 +184,40 @@ impl Root {
         let place = place.unwrap_or(path);
         for _ in 0..TRIES {
             let before = Before::now();
+            let held = Seen::from(&describe_fresh(held, c"").map_err(failed)?);
+            match held.nlink {
+                0 => return Ok(Proof::Nameless),
+                1 => {}
+                _ => return Err(Error::new(operation, subject(path), ErrorKind::HardLinked)),
+            }
             let (dir, leaf) = self.parent(operation, place).map_err(|error| error.about(subject(path)))?;
-            let named = || describe_fresh(dir.as_fd(), leaf).map(|entry| Seen::from(&entry));
+            let named = || describe_fresh(dir.as_fd(), leaf);
             let looks =
                 named().and_then(|first| barrier(dir.as_fd(), leaf).and_then(|()| Ok((first, named()?))));
-            let now = Seen::from(&describe_fresh(held, c"").map_err(failed)?);
-            let (first, last) = match (looks, now.nlink) {
-                (_, 0) => return Ok(Proof::Nameless),
-                (Ok((first, last)), 1) if first.is(now) && last.is(now) => (first, last),
-                (Ok(_) | Err(Errno::NOENT), 1) => return Ok(Proof::Elsewhere),
-                (Err(errno), 1) => return Err(failed(errno)),
-                _ => return Err(Error::new(operation, subject(path), ErrorKind::HardLinked)),
+            let (first, last) = match looks {
+                Ok((link, _)) if link.is_symlink() && self.policy.links() == Links::FollowBeneath => {
+                    return Err(
+                        failed(Errno::OPNOTSUPP).with_detail("is a link, and only /proc says where it leads")
+                    );
+                }
+                Ok((first, last)) => (Seen::from(&first), Seen::from(&last)),
+                Err(Errno::NOENT) => return Ok(Proof::Elsewhere),
+                Err(errno) => return Err(failed(errno)),
             };
-            if (first.nlink, first.changed) != (1, last.changed) {
+            if !first.is(held) || !last.is(held) {
+                return Ok(Proof::Elsewhere);
+            }
+            let same = |seen: Seen| (seen.nlink, seen.changed) == (1, held.changed);
+            if !same(first) || !same(last) {
                 continue;
             }
-            match rigour {
-                Rigour::Settled { until } if !self.is_decisive(before, first) => {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    std::thread::sleep(TICK);
-                }
-                _ => return Ok(Proof::Single),
+            if self.is_decisive(before, held, purpose) {
+                return Ok(Proof::Single);
             }
+            if Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(TICK);
         }
         Err(Error::new(operation, subject(path), ErrorKind::Busy)
             .with_detail("gains and loses names, or changes, without pause"))
@@ -221,11 +225,13 @@ impl Root {
 
     /// Whether an equal change time later on means that nothing has changed. Where the kernel does not set the times there
     /// is nothing to wait for.
-    fn is_decisive(&self, before: Before, file: Seen) -> bool {
+    pub(super) fn is_decisive(&self, before: Before, file: Seen, purpose: Purpose) -> bool {
         let exact = || *self.exact.get_or_init(|| stamps_exactly(self.as_fd()).unwrap_or(false));
         !self.stamps
             || before.is_past(file.changed, TICK)
             || (self.policy.mounts() == Mounts::Refuse && exact())
+            // The last change was a write: a log must be readable while it grows, and whoever writes to a file knows it.
+            || (purpose == Purpose::Read && file.changed == file.modified)
     }
 
     /// Where the kernel says the file is, beneath this root. A hint, since the guest may move it meanwhile: a path with links
@@ -288,7 +294,6 @@ pub(super) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
             | 0x8584_58f6 // ramfs
             | 0xf2f5_2010 // F2FS
             | 0xca45_1a4e // bcachefs
-            | 0x794c_7630 // overlayfs
         )
     })
 }
@@ -299,10 +304,10 @@ fn stamps_exactly(dir: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     const CHANGES: usize = 4;
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
-    let mut last = describe_fresh(file.as_fd(), c"")?.change_stamp();
+    let mut last = describe_fresh(file.as_fd(), c"")?.stamps().0;
     for _ in 0..CHANGES {
         fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-        let now = describe_fresh(file.as_fd(), c"")?.change_stamp();
+        let now = describe_fresh(file.as_fd(), c"")?.stamps().0;
         if now == std::mem::replace(&mut last, now) {
             return Ok(false);
         }

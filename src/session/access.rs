@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Session, event};
 use crate::error::{ErrorKind, Result};
-use crate::root::{Access, Applied, Execute, FileType, Left, Limits, Root};
+use crate::root::{Access, Applied, Execute, FileType, Left, Limits, Metadata, Root};
 
 /// How many failures a report tells by name.
 const TOLD: usize = 32;
@@ -154,7 +154,11 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
     let mut report = Hardened::default();
     let mut entered = Vec::new();
     let top = set(path)?;
-    entered.extend(identity(root, path.to_path_buf()));
+    let mut enter = |report: &mut Hardened, path: PathBuf| match root.settled_metadata(&path, until) {
+        Some(found) => entered.push((path, identity(&found))),
+        None => report.unsettled += 1,
+    };
+    enter(&mut report, path.to_path_buf());
     let mut walk = root.walk(path, hardening.limits)?;
     report.applied(FileType::Directory, top);
     // A directory is told before it is entered, so one that forbids entering allows it by then.
@@ -174,8 +178,8 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
             Ok(applied) => {
                 report.applied(file_type, applied);
                 if file_type == FileType::Directory {
-                    // Before the walk enters it. One that is gone already is reported by the walk or by its parent.
-                    entered.extend(identity(root, whole));
+                    // Before the walk enters it.
+                    enter(&mut report, whole);
                 }
             }
             Err(error) => {
@@ -185,19 +189,18 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
         }
     }
     report.truncated = walk.truncated();
-    let changed = |(path, found): &(PathBuf, Identity)| {
-        identity(root, path.clone()).is_none_or(|(_, now)| now != *found)
+    let changed = |(path, found): &&(PathBuf, Identity)| {
+        root.metadata(path).map_or(true, |now| identity(&now) != *found)
     };
-    report.unsettled += entered.iter().filter(|directory| changed(directory)).count() as u64;
+    report.unsettled += entered.iter().filter(changed).count() as u64;
     Ok(report)
 }
 
 /// A directory, and when its entries last changed.
 type Identity = (u64, u64, SystemTime);
 
-fn identity(root: &Root, path: PathBuf) -> Option<(PathBuf, Identity)> {
-    let found = root.metadata(&path).ok()?;
-    Some((path, (found.dev(), found.ino(), found.changed())))
+fn identity(found: &Metadata) -> Identity {
+    (found.dev(), found.ino(), found.changed())
 }
 
 impl Session {

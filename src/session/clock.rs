@@ -7,7 +7,7 @@
 //! by what both clocks agree on: the boot clock, which nobody sets, and the wall clock. When they disagree by more than
 //! [`TOLERANCE`], the wall clock was stepped: the record then keeps where, and times from either side of the step are
 //! counted on their own side. Between two boots only the time since the boot counts. A time that fits several sides
-//! counts as the latest of them. "Now" is the time that the file system gives the record itself, so a server with another
+//! counts as the latest of them, and one that may be from before or after the step as the later. "Now" is the time that the file system gives the record itself, so a server with another
 //! clock does no harm.
 //!
 //! Left: while the machine was off, or before the first session or sweep, nothing was watched, so nothing gets older.
@@ -19,10 +19,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Result};
 use crate::root::{Metadata, Root};
 
-const FILE: &str = ".clock";
+pub(super) const FILE: &str = ".clock";
+/// What is stamped to see what time it is; it goes at once.
+const NOW: &str = ".clock-now";
 const FIRST_LINE: &str = "beneath clock 1";
 const MOST_BYTES: u64 = 64 << 10;
 /// How many steps of the wall clock, and boots, are remembered. What is older than all of them is as old as the oldest.
@@ -52,18 +54,19 @@ impl Ages {
         Self(seen.insert(record).clone())
     }
 
-    /// By the time watched in `root`; the record there is brought up to date.
-    pub(super) fn watched(root: &Root) -> Self {
-        let old = Record::load(root);
-        // Written twice: the file system says what time it is only by stamping something.
-        let now = old.clone().unwrap_or_default().store(root).unwrap_or_else(|| nanos(SystemTime::now()));
-        let record = match old {
-            Some(record) => record.advanced(now, boot_clock()),
-            None => Record::new(now, boot_clock()),
+    /// By the time watched in `root`; the record there is brought up to date, or why it was not.
+    pub(super) fn watched(root: &Root) -> (Self, Result<()>) {
+        // The file system says what time it is only by stamping something; not the record, whose time says when it was true.
+        let now = root.replace(NOW, "").and_then(|()| root.metadata(NOW)).map(|file| nanos(file.changed()));
+        let _ = root.remove_file(NOW);
+        let (now, boot) = (now.unwrap_or_else(|_| nanos(SystemTime::now())), boot_clock());
+        let record = match Record::load(root) {
+            Some(record) => record.advanced(now, boot),
+            None => Record::new(now, boot),
         };
         // On a full disk the old record stays: it counts the same time from further back.
-        let _ = record.store(root);
-        Self(record)
+        let kept = root.replace(FILE, record.text());
+        (Self(record), kept)
     }
 
     /// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one.
@@ -76,7 +79,7 @@ impl Ages {
 pub(super) fn begin(root: &Root) {
     if root.metadata(FILE).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         // Without it ages begin with the first sweep.
-        let _ = root.write_exclusive(FILE, Record::new(nanos(SystemTime::now()), boot_clock()).text());
+        let _ = Ages::watched(root);
     }
 }
 
@@ -97,6 +100,8 @@ fn boot_clock() -> u64 {
 struct Stretch {
     wall: u64,
     watched: u64,
+    /// The step came at some moment of the time before, so that this much earlier it may have shown the new time already.
+    gap: u64,
 }
 
 /// What is known of the clocks, in nanoseconds.
@@ -112,7 +117,7 @@ struct Record {
 
 impl Record {
     fn new(wall: u64, boot: u64) -> Self {
-        Self { wall, boot, watched: 0, first: Stretch { wall, watched: 0 }, later: Vec::new() }
+        Self { wall, boot, watched: 0, first: Stretch { wall, ..Stretch::default() }, later: Vec::new() }
     }
 
     /// A record that has watched since 1970.
@@ -132,7 +137,7 @@ impl Record {
         let last = self.later.last().unwrap_or(&self.first);
         let expected = last.wall.saturating_add(self.watched.saturating_sub(last.watched));
         if wall.abs_diff(expected) > TOLERANCE {
-            self.later.push(Stretch { wall, watched: self.watched });
+            self.later.push(Stretch { wall, watched: self.watched, gap: up });
         }
         if self.later.len() >= MOST_STEPS {
             self.first = self.later.remove(0);
@@ -146,8 +151,10 @@ impl Record {
         let stretches = [&self.first].into_iter().chain(&self.later);
         let latest = stretches
             .zip(ends)
-            .filter(|(stretch, _)| stretch.wall <= changed)
-            .map(|(stretch, end)| stretch.watched.saturating_add(changed - stretch.wall).min(end))
+            .filter(|(stretch, _)| stretch.wall.saturating_sub(stretch.gap) <= changed)
+            .map(|(stretch, end)| {
+                stretch.watched.saturating_add(changed.saturating_sub(stretch.wall)).min(end)
+            })
             .max();
         self.watched.saturating_sub(latest.unwrap_or(self.first.watched))
     }
@@ -158,17 +165,11 @@ impl Record {
         Self::parse(&String::from_utf8(content).ok()?, wall)
     }
 
-    /// Writes the record, and tells when that was by the file system's clock.
-    fn store(&self, root: &Root) -> Option<u64> {
-        root.replace(FILE, self.text()).ok()?;
-        root.metadata(FILE).ok().map(|file| nanos(file.changed()))
-    }
-
     /// The moment itself is the time of the file.
     fn text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\n{} {}\n", self.boot, self.watched);
         for stretch in [&self.first].into_iter().chain(&self.later) {
-            text += &format!("{} {}\n", stretch.wall, stretch.watched);
+            text += &format!("{} {} {}\n", stretch.wall, stretch.watched, stretch.gap);
         }
         text
     }
@@ -178,13 +179,15 @@ impl Record {
         if lines.next() != Some(FIRST_LINE) {
             return None;
         }
-        let mut pairs = lines.map(|line| {
-            let (one, other) = line.split_once(' ')?;
-            Some((one.parse().ok()?, other.parse().ok()?))
-        });
-        let (boot, watched) = pairs.next()??;
-        let stretches: Option<Vec<Stretch>> =
-            pairs.map(|pair| pair.map(|(wall, watched)| Stretch { wall, watched })).collect();
+        let mut numbers =
+            lines.map(|line| line.split(' ').map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>());
+        let [boot, watched] = numbers.next()??[..] else { return None };
+        let stretches: Option<Vec<Stretch>> = numbers
+            .map(|line| match line?[..] {
+                [wall, watched, gap] => Some(Stretch { wall, watched, gap }),
+                _ => None,
+            })
+            .collect();
         let (first, later) = stretches?.split_first().map(|(first, later)| (*first, later.to_vec()))?;
         Some(Self { wall, boot, watched, first, later })
     }
@@ -203,6 +206,22 @@ mod tests {
 
     fn begun() -> Record {
         Record::new(START, UP)
+    }
+
+    /// What was used after the step and before anybody noticed it is as young as it looks.
+    #[test]
+    fn a_clock_that_is_set_back_makes_nothing_older() {
+        let mut record = begun();
+        for hour in 1..=20 * 24 {
+            record = record.advanced(START + hour * HOUR, UP + hour * HOUR);
+        }
+        let (now, up) = (START + 20 * DAY - 2 * DAY, UP + 20 * DAY);
+        let record = record.advanced(now + HOUR, up + HOUR);
+        for minutes in [0, 10, 59] {
+            assert!(record.age(now + minutes * 60 * SECOND) <= HOUR, "{minutes}");
+        }
+        let later = record.advanced(now + 25 * HOUR, up + 25 * HOUR);
+        assert_eq!(later.age(now + HOUR), 24 * HOUR, "and gets older as time passes");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a service decides once for all its sessions.
 
-use crate::root::{Access, Budget, Durability, Policy, ResolverChoice};
+use crate::root::{Access, Budget, Durability, HardLinks, Policy, ResolverChoice};
 
 /// How sessions are made and what they allow.
 ///
@@ -131,7 +131,10 @@ impl SessionsConfig {
 
     /// Never the guest's access: what the host keeps for itself is `0700`.
     pub(super) fn host_policy(&self) -> Policy {
-        Policy::default().with_durability(self.durability).with_resolver(self.resolver)
+        Policy::default()
+            .with_durability(self.durability)
+            .with_resolver(self.resolver)
+            .with_hard_links(HardLinks::RefuseStrict)
     }
 }
 

@@ -21,13 +21,18 @@ const POLL: Duration = Duration::from_millis(5);
 #[must_use = "the lock ends when this is dropped"]
 pub struct SessionLock {
     file: ContainedFile,
+    /// The process that took it.
+    holder: u32,
 }
 
 impl Drop for SessionLock {
     /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
     fn drop(&mut self) {
-        // Should it fail, the lock ends with the last descriptor.
-        let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+        // In a child it is the parent's to give up.
+        if self.holder == std::process::id() {
+            // Should it fail, the lock ends with the last descriptor.
+            let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+        }
     }
 }
 
@@ -90,7 +95,7 @@ impl SessionLock {
     /// [`Busy`](ErrorKind::Busy) if it is the lock of another session, or of one that was removed since.
     pub(super) fn must_be_of(&self, session: &Session) -> Result<()> {
         let (now, held) = (session.host().metadata(LOCK)?, self.file.metadata());
-        match (now.dev(), now.ino()) == (held.dev(), held.ino()) {
+        match (now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id() {
             true => Ok(()),
             false => Err(busy()),
         }
@@ -114,7 +119,7 @@ pub(super) fn lock(host: &Root) -> Result<SessionLock> {
         Err(Errno::WOULDBLOCK) => return Err(busy()),
         Err(errno) => return Err(Error::from_errno(OPERATION, LOCK, errno)),
     }
-    let lock = SessionLock { file };
+    let lock = SessionLock { file, holder: std::process::id() };
     // Whoever removed the lock's file meanwhile held the lock on a file that is no longer the session's.
     let (now, held) = (host.metadata(LOCK)?, lock.file.metadata());
     if (now.dev(), now.ino()) != (held.dev(), held.ino()) {

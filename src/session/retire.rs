@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::claim::gone;
-use super::clock::Ages;
+use super::clock::{self, Ages};
 use super::home::Identity;
 use super::layout::{CLAIMED, GUEST, HOST, Part, STATE, TRASH};
 use super::lock::{SessionLock, lock};
@@ -18,8 +18,8 @@ use crate::root::{Left, Limits, Metadata, Removed, Root};
 /// How many leftovers a report tells by name.
 const TOLD: usize = 32;
 /// How many entries, and levels, of the guest's side are looked at for the latest change.
-const LOOKED_AT: u64 = 10_000;
-const LOOKED_INTO: u32 = 16;
+const LOOKED_AT: u64 = 1_000_000;
+const LOOKED_INTO: u32 = 64;
 
 /// What a sweep did.
 #[derive(Clone, Debug, Default)]
@@ -191,8 +191,10 @@ impl Sessions {
     ///
     /// A session's age is that of the latest change the kernel saw to its directories and to anything the guest's side
     /// holds; setting file times back does not make it older, nor setting them forward younger than that moment. No more
-    /// than 10,000 entries and 16 levels of the guest's side are looked at: of a larger session, what was seen and the
-    /// directories of the layout count. A session whose lock is held is left, as [`Busy`](ErrorKind::Busy).
+    /// than a million entries and 64 levels of the guest's side are looked at; a session with more entries of which none is
+    /// young is left, as [`TooMany`](ErrorKind::TooMany), and so is one that the host could not look at for want of
+    /// descriptors or memory. What a host without privileges may not enter counts as old. A session whose lock is held is
+    /// left, as [`Busy`](ErrorKind::Busy).
     ///
     /// Only time counts that the host has watched: from the first session or sweep in this directory on, while the machine was
     /// up. A wall clock that is set ahead, or comes up wrong after a boot, makes no session older. After a week with the
@@ -219,7 +221,13 @@ impl Sessions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sweep(&self, idle: Duration) -> Result<Swept> {
-        self.sweep_by(&Ages::watched(&self.root), idle)
+        let (ages, kept) = Ages::watched(&self.root);
+        let mut swept = self.sweep_by(&ages, idle)?;
+        if let Err(error) = kept {
+            // Without the record nothing gets older, and so nothing goes.
+            swept.record(Path::new(clock::FILE), Err(error));
+        }
+        Ok(swept)
     }
 
     /// [`sweep`](Self::sweep), with ages that the wall clock shows now, time without power included.
@@ -249,7 +257,11 @@ impl Sessions {
         let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
         for name in survey.remains {
             // A session that is being made right now is young.
-            let young = || self.root.metadata(&name).is_ok_and(|entry| ages.of(&entry) < idle);
+            let young = || match self.root.metadata(&name) {
+                Ok(entry) => ages.of(&entry) < idle,
+                // It cannot be seen just now.
+                Err(error) => error.is_transient(),
+            };
             if name.starts_with(REMOVED) || name.starts_with(NEW) && !young() {
                 swept.record(Path::new(&name), self.destroy(&name));
             } else if !name.starts_with(NEW) {
@@ -281,19 +293,35 @@ impl Sessions {
         let parts = Part::ALL.iter().map(|part| guest.join(part));
         let others = host.iter().map(|part| [id.as_str(), HOST, *part].iter().collect());
         for path in parts.chain(others).chain([guest.clone()]) {
-            // What the guest has replaced says nothing.
-            if self.root.metadata(path).is_ok_and(|entry| young(&entry)) {
-                return Ok(true);
+            match self.root.metadata(path) {
+                Ok(entry) if young(&entry) => return Ok(true),
+                // A host that lacks descriptors or memory sees nothing, which is no reason to remove anything.
+                Err(error) if error.is_transient() => return Err(error),
+                // What the guest has replaced says nothing.
+                _ => {}
             }
         }
         let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
         let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
-        match inside.and_then(|guest| guest.walk(".", limits)) {
-            Ok(walk) => Ok(walk.filter_map(Result::ok).any(|entry| young(entry.metadata()))),
+        let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
+            Ok(walk) => walk,
             // A guest that has closed its directory would otherwise keep it for ever.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut seen: u64 = 0;
+        for entry in walk {
+            seen += 1;
+            match entry {
+                Ok(entry) if young(entry.metadata()) => return Ok(true),
+                // What was not looked at may be young.
+                Err(error) if error.is_transient() || seen > LOOKED_AT => return Err(error.about(id)),
+                _ => {}
+            }
         }
+        Ok(false)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use beneath::{Access, Applied, ErrorKind, Execute, Policy, Root, ambient_authority};
 
@@ -240,12 +241,18 @@ fn an_owner_is_given_last() {
             assert_eq!(meta.uid(), 2001);
         }
         assert_eq!((arena.mode_of("f"), arena.mode_of("d")), (0o640, 0o750));
+        // A bit that is there already need not be set by somebody who may no longer.
+        arena.dir("g");
+        let group = fs::metadata(arena.at("g")).unwrap().gid();
+        let shared = Access::shared().with_owner(2001).with_group(group);
+        assert_eq!(root.set_access("g", shared, Execute::Clear).unwrap(), Applied::Changed);
+        assert_eq!(arena.mode_of("g"), 0o2770);
         // What is another's by now stays as it is.
         assert_eq!(kind(root.set_access("f", given.with_owner(2002), Execute::Clear)), ErrorKind::Denied);
         assert_eq!(arena.mode_of("f"), 0o640);
         assert_eq!(fs::metadata(arena.at("f")).unwrap().uid(), 2001);
         // Given back, so that the arena can be removed.
-        for path in ["f", "d"] {
+        for path in ["f", "d", "g"] {
             std::os::unix::fs::chown(arena.at(path), Some(2000), None).unwrap();
         }
     });
@@ -286,5 +293,60 @@ fn a_file_system_without_modes_is_not_said_to_have_them() {
         let error = root.set_access("f", Access::private(), Execute::Clear).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         drop(mounted);
+    });
+}
+
+/// Sets the list that it got as text, over and over, until its stdin closes.
+const LISTER: &str = "
+import os, select, sys
+path, value = sys.argv[1], bytes.fromhex(sys.argv[2])
+print('ready', flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(1000):
+        try:
+            os.setxattr(path, 'system.posix_acl_access', value)
+        except OSError:
+            pass
+";
+
+/// A guest that owns the file sets another list until the file is no longer its own.
+#[test]
+fn no_list_outlives_the_change_of_owner() {
+    if !is_root() {
+        return skip("giving files away needs privileges");
+    }
+    for_each_resolver(|root, arena| {
+        fs::set_permissions(arena.base(), fs::Permissions::from_mode(0o711)).unwrap();
+        arena.mode(".", 0o711).file("f", "x");
+        if !set_acl(&["-m", "u:12345:rw"], &arena.at("f")) {
+            return skip("setfacl is missing, or the file system has no lists");
+        }
+        let mut list = [0_u8; 256];
+        let length = rustix::fs::getxattr(arena.at("f"), "system.posix_acl_access", &mut list[..]).unwrap();
+        let list: String = list[..length].iter().map(|byte| format!("{byte:02x}")).collect();
+        let guest = Command::new("setpriv")
+            .args(["--reuid", "2001", "--regid", "2001", "--clear-groups", "python3", "-c", LISTER])
+            .arg(arena.at("f"))
+            .arg(list)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut guest) = guest else { return skip("setpriv is missing") };
+        let mut line = String::new();
+        BufReader::new(guest.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut done = 0;
+        for _ in 0..1000 {
+            std::os::unix::fs::chown(arena.at("f"), Some(2001), Some(2001)).unwrap();
+            if root.set_access("f", Access::shared().with_owner(0).with_group(0), Execute::Clear).is_ok() {
+                done += 1;
+                assert!(!has_acl(&arena.at("f")), "a list has outlived the change");
+            }
+        }
+        drop(guest.stdin.take());
+        guest.wait().unwrap();
+        if line != "ready\n" {
+            return skip("python3 is missing");
+        }
+        assert!(done > 100, "{done} of 1000 succeeded");
     });
 }

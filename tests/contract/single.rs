@@ -3,6 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::io::{PipeReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,12 +12,12 @@ use beneath::{Access, ErrorKind, Execute, HardLinks, Links, Policy, Resolver, Re
 use rustix::fs::inotify;
 use rustix::io::Errno;
 
-use crate::support::namespace::with_private_mounts;
+use crate::support::namespace::{Mounted, with_private_mounts};
 use crate::support::seccomp::{Denial, denied};
-use crate::support::{Arena, child, for_each_policy, for_each_resolver, has_openat2, kind, skip};
+use crate::support::{Arena, child, for_each_policy, for_each_resolver, has_openat2, kind, resolvers, skip};
 
 /// Long enough for a change to be a thing of the past.
-const SETTLED: Duration = Duration::from_millis(150);
+const SETTLED: Duration = Duration::from_millis(2100);
 
 #[test]
 fn reads_what_was_written_a_moment_ago_under_every_policy() {
@@ -130,14 +132,14 @@ fn a_read_only_mount_is_read() {
         for_each_resolver(|outer, arena| {
             arena.file("d/f", "x").file("d/a", "x").hard_link("d/b", arena.at("d/a"));
             let mount = |arguments: &[&str]| {
-                let status = std::process::Command::new("mount").args(arguments).status().unwrap();
+                let status = Command::new("mount").args(arguments).status().unwrap();
                 assert!(status.success());
             };
             let path = arena.at("d");
             let path = path.to_str().unwrap();
             mount(&["--bind", path, path]);
             mount(&["-o", "remount,bind,ro", path]);
-            let mounted = crate::support::namespace::Mounted([arena.at("d")]);
+            let mounted = Mounted([arena.at("d")]);
             let root = beneath::Root::open_ambient(arena.at("d"), beneath::ambient_authority())
                 .unwrap()
                 .with_policy(outer.policy().clone());
@@ -254,5 +256,49 @@ fn a_thread_with_its_own_descriptors_opens_nothing_of_the_others() {
             assert_eq!(reader.join().unwrap().unwrap(), b"mine");
             assert!(!watched.was_opened(), "the thread opened descriptor {:?}", held[0].as_raw_fd());
         });
+    });
+}
+
+/// Where the clock of changes is coarse, a link and an unlink within one tick look like nothing.
+#[test]
+fn coarse_change_times_prove_nothing_by_themselves() {
+    with_private_mounts(|| {
+        let point = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").args(["-t", "ramfs", "none"]).arg(point.path()).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            return skip("no ramfs can be mounted");
+        }
+        let mounted = Mounted([point.path().to_path_buf()]);
+        for choice in resolvers() {
+            let arena = Arena::within(point.path());
+            let secret = arena.throwaway().join("canary");
+            let root = arena.open(Policy::default().with_resolver(choice));
+            arena.file("own", "own");
+            let over = AtomicBool::new(false);
+            let caught = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        for _ in 0..64 {
+                            let _ = fs::hard_link(&secret, arena.at("f"));
+                            let _ = fs::remove_file(arena.at("f"));
+                        }
+                    }
+                });
+                let mut caught = 0;
+                for _ in 0..20_000 {
+                    caught += u32::from(root.read_contained("f", 64).is_ok());
+                    caught += u32::from(root.open_contained("f").is_ok());
+                }
+                for _ in 0..200 {
+                    let _ = root.set_access("f", Access::custom(0o604, 0o700), Execute::Clear);
+                }
+                over.store(true, Ordering::Relaxed);
+                caught
+            });
+            assert_eq!(caught, 0, "{choice:?}");
+            assert_ne!(fs::metadata(&secret).unwrap().permissions().mode() & 0o7777, 0o604);
+            assert_eq!(root.read_contained("own", 64).unwrap(), b"own");
+        }
+        drop(mounted);
     });
 }

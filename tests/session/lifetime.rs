@@ -10,6 +10,7 @@ use beneath::session::{Attachment, SessionsConfig};
 use beneath::{Budget, Ensured, ErrorKind, MessageId, ResolverChoice, Session, SessionId};
 use rustix::io::Errno;
 
+use crate::kit::child;
 use crate::kit::seccomp::{Denial, denied};
 use crate::kit::skip;
 use crate::support::{RESOLVERS, Stage, kinds, names, with_each_resolver};
@@ -140,5 +141,53 @@ fn a_lock_that_could_not_be_asked_for_is_not_taken_for_free() {
     denied(&[Denial::Flock(Errno::NOLCK)], || {
         assert!(stage.sessions.remove(&id()).is_err());
         assert!(stage.sessions.exists(&id()).unwrap());
+    });
+}
+
+/// A forked child has the lock's descriptor, and what it does with it must not end the parent's lock.
+#[test]
+fn a_child_that_drops_its_copy_does_not_unlock_the_parent() {
+    const TEST: &str = "lifetime::a_child_that_drops_its_copy_does_not_unlock_the_parent";
+    child::run(TEST, || {
+        let stage = Stage::new(ResolverChoice::Auto);
+        let lock = stage.session.try_lock().unwrap();
+        match fork::fork().unwrap() {
+            fork::Fork::Child => {
+                drop(lock);
+                // Neither the stage nor the harness is this process's to end.
+                let own = rustix::process::getpid();
+                rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+            }
+            fork::Fork::Parent(pid) => {
+                let _ = fork::waitpid(pid);
+                assert_eq!(stage.session.try_lock().unwrap_err().kind(), ErrorKind::Busy);
+                assert_eq!(stage.sessions.remove(&id()).unwrap_err().kind(), ErrorKind::Busy);
+                drop(lock);
+                assert!(stage.session.try_lock().is_ok());
+            }
+        }
+    });
+}
+
+/// A host that cannot look has not seen that nobody works there.
+#[test]
+fn a_host_without_descriptors_sweeps_no_session_in_use() {
+    child::run("lifetime::a_host_without_descriptors_sweeps_no_session_in_use", || {
+        let stage = Stage::new(ResolverChoice::Auto);
+        let deep = stage.guest("workspace").join("1/2/3/4/5/6/7/8/9/10");
+        fs::create_dir_all(&deep).unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+        fs::write(deep.join("work"), "").unwrap();
+        let idle = Duration::from_secs(1);
+        for free in 3..24 {
+            let held: Vec<_> = (0..200).filter_map(|_| fs::File::open("/dev/null").ok()).collect();
+            let used = child::open_descriptors() as u64;
+            child::limit_descriptors_to(used + free);
+            let swept = stage.sessions.sweep_by_wall_clock(idle);
+            child::limit_descriptors_to(1024);
+            drop(held);
+            assert!(stage.sessions.exists(&id()).unwrap(), "{free} free: {swept:?}");
+            fs::write(deep.join("work"), "").unwrap();
+        }
     });
 }

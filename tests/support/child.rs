@@ -103,6 +103,12 @@ pub(crate) fn limit_descriptors(count: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum: Some(count) }).unwrap();
 }
 
+/// Sets the limit for descriptors of this process that it may raise again.
+pub(crate) fn limit_descriptors_to(count: u64) {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum }).unwrap();
+}
+
 /// The number of descriptors this process has open; only meaningful in a child with one thread at work.
 pub(crate) fn open_descriptors() -> usize {
     // The listing itself holds one.

@@ -12,7 +12,7 @@
 //! | `claimed/<ticket>/`, empty | a claim has begun, nothing was taken | removed by the next turn |
 //! | `claimed/<ticket>/<id>/` | claimed | pending |
 //! | `claimed/<ticket>/<id>`, a file, and `outbox/.beneath-<ticket>/` | claimed in place | pending |
-//! | `claimed/<ticket>/<id>`, a file, alone | nothing was taken, or the guest has removed it | left to the sweep |
+//! | `claimed/<ticket>/<id>`, a file, alone | nothing was taken, or the guest has removed it | removed after a minute |
 //! | `trash/<ticket>` | cleared | removed by the sweep |
 //!
 //! Each step from one row to the next is one rename or the creation of one entry, and only a rename that succeeded makes a claim.
@@ -190,7 +190,14 @@ fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Cl
     let id = entry.file_name().to_str().and_then(|name| MessageId::from_component(name).ok());
     let place = match (&id, entry.metadata().file_type()) {
         (Some(_), FileType::Directory) => Some(Place::Moved),
-        (Some(_), FileType::File) => place_of_note(session, &slot, &path.join(entry.path()))?,
+        (Some(id), FileType::File) => {
+            let place = place_of_note(session, &slot, &path.join(entry.path()))?;
+            // The guest has taken its message back, or removed it.
+            if place.is_none() && age(entry.metadata()) >= BEGUN {
+                slot.forget(session, id);
+            }
+            place
+        }
         // A crash came between taking it and finding that it is no directory.
         _ => {
             discard_stray(session, &path, &entry);
@@ -208,8 +215,8 @@ fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Cl
     Ok(Some(Claim::new(session, id, slot, place, None)))
 }
 
-/// A note without its message, which the guest may have removed, is left to the sweep: another worker may be about to
-/// move the message.
+/// A note without its message, which the guest may have removed, stays for a minute: another worker may be about to move
+/// the message.
 fn place_of_note(session: &Session, slot: &Slot, note: &Path) -> Result<Option<Place>> {
     match session.guest().metadata(Part::Outbox.as_ref().join(slot.aside())) {
         Ok(entry) if entry.is_dir() => {}

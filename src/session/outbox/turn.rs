@@ -162,7 +162,9 @@ impl<'s> Outbox<'s> {
     /// | before it is removed | finds the ticket in the ledger, removes it |
     ///
     /// So with a ledger that survives, a message is sent twice only if the host dies between sending and recording; do both
-    /// in one step, or give the ticket to the receiver, and it is sent once.
+    /// in one step, or give the ticket to the receiver, and it is sent once. With less than
+    /// [`Durability::Full`](crate::Durability::Full) a power cut may also undo the claim itself, and the message comes again
+    /// under another ticket. A message that is released in this turn may be handed out again in the same.
     ///
     /// A message whose handling fails stays pending and is reported, and the next one comes. Return errors of
     /// [`Claim::read`] with `?`: they mean that the host lacked something, and the message must not be removed. What the
