@@ -104,8 +104,10 @@ impl Root {
                 let proven = names != Names::Single || self.policy.hard_links() == HardLinks::Allow;
                 return Ok(Opened { fd, file, before, proven });
             }
-            // The name leads elsewhere by now, or `/proc` has led to another table's file.
-            forget_descriptors();
+            // The name leads elsewhere by now, unless `/proc` has led to another table's file.
+            if fstat(&fd).is_ok_and(|opened| !Seen::from(&opened).is(Seen::from(&file))) {
+                forget_descriptors();
+            }
         }
         Err(restless(path))
     }
