@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::metadata::{FileType, Metadata};
 use super::path::{Checked, Meant};
 use super::resolve::{describe, own_descriptors, subject};
-use super::single::{Before, Proof, Purpose, REOPENED, Seen, TICK, patience};
+use super::single::{Before, Proof, Purpose, REOPENED, TICK, patience};
 use super::{Access, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -102,7 +102,7 @@ impl Root {
         loop {
             let before = Before::now();
             let found = self.metadata(path).ok()?;
-            if self.is_decisive(before, Seen::from(&found), Purpose::Change) {
+            if self.is_decisive(before, &found, Purpose::Change) {
                 return Some(found);
             }
             if Instant::now() >= until {

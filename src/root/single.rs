@@ -85,7 +85,6 @@ pub(super) struct Seen {
     inode: (u64, u64),
     nlink: u64,
     changed: Stamp,
-    modified: Stamp,
 }
 
 impl Seen {
@@ -102,15 +101,13 @@ impl From<&Stat> for Seen {
             inode: (file.st_dev as u64, file.st_ino as u64),
             nlink: file.st_nlink as u64,
             changed: (file.st_ctime as i64, file.st_ctime_nsec as u32),
-            modified: (file.st_mtime as i64, file.st_mtime_nsec as u32),
         }
     }
 }
 
 impl From<&Metadata> for Seen {
     fn from(file: &Metadata) -> Self {
-        let (changed, modified) = file.stamps();
-        Self { inode: (file.dev(), file.ino()), nlink: file.nlink(), changed, modified }
+        Self { inode: (file.dev(), file.ino()), nlink: file.nlink(), changed: file.stamps().0 }
     }
 }
 
@@ -184,7 +181,8 @@ impl Root {
         let place = place.unwrap_or(path);
         for _ in 0..TRIES {
             let before = Before::now();
-            let held = Seen::from(&describe_fresh(held, c"").map_err(failed)?);
+            let found = describe_fresh(held, c"").map_err(failed)?;
+            let held = Seen::from(&found);
             match held.nlink {
                 0 => return Ok(Proof::Nameless),
                 1 => {}
@@ -211,7 +209,7 @@ impl Root {
             if !same(first) || !same(last) {
                 continue;
             }
-            if self.is_decisive(before, held, purpose) {
+            if self.is_decisive(before, &found, purpose) {
                 return Ok(Proof::Single);
             }
             if Instant::now() >= until {
@@ -225,13 +223,15 @@ impl Root {
 
     /// Whether an equal change time later on means that nothing has changed. Where the kernel does not set the times there
     /// is nothing to wait for.
-    pub(super) fn is_decisive(&self, before: Before, file: Seen, purpose: Purpose) -> bool {
+    pub(super) fn is_decisive(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
+        let (changed, modified) = file.stamps();
         let exact = || *self.exact.get_or_init(|| stamps_exactly(self.as_fd()).unwrap_or(false));
         !self.stamps
-            || before.is_past(file.changed, TICK)
-            || (self.policy.mounts() == Mounts::Refuse && exact())
+            || before.is_past(changed, TICK)
+            // Measured on this mount, and another one may have been entered.
+            || (self.mount.is(file.mount()) && exact())
             // The last change was a write: a log must be readable while it grows, and whoever writes to a file knows it.
-            || (purpose == Purpose::Read && file.changed == file.modified)
+            || (purpose == Purpose::Read && changed == modified)
     }
 
     /// Where the kernel says the file is, beneath this root. A hint, since the guest may move it meanwhile: a path with links
