@@ -24,8 +24,9 @@
 //!   `c` is older than a tick, unless the file is only to be read and its last change was a write.
 //!
 //! What remains: for the look, an `unlink` that takes longer than [`RECENT`] from lowering the count to removing the name. A
-//! guest can try for that, by `chattr +D` and a busy disk; [`HardLinks::RefuseStrict`] always takes the proof. A clock that
-//! is set back during the call. On file systems that are served from elsewhere (NFS, FUSE) count and time are the server's
+//! guest can try for that, by `chattr +D` and a busy disk; [`HardLinks::RefuseStrict`] always takes the proof. Where
+//! change times are coarse, a host's file that is written to in the very tick in which the guest links and unlinks it. A clock
+//! that is set back during the call. On file systems that are served from elsewhere (NFS, FUSE) count and time are the server's
 //! word; every read there takes the proof.
 
 use std::ffi::OsString;
@@ -53,7 +54,7 @@ pub(super) const TICK: Duration = Duration::from_millis(10);
 /// A change that is younger than this may still be under way: an `unlink` is long where it waits for the disk.
 const RECENT: Duration = Duration::from_secs(2);
 /// How often a proof is tried while the guest changes the file.
-const TRIES: u32 = 64;
+const TRIES: u32 = 512;
 /// How often a file is opened anew because the name led to another one meanwhile.
 pub(super) const REOPENED: u32 = 16;
 

@@ -274,6 +274,8 @@ fn coarse_change_times_prove_nothing_by_themselves() {
             let secret = arena.throwaway().join("canary");
             let root = arena.open(Policy::default().with_resolver(choice));
             arena.file("own", "own");
+            // A host's file that nobody writes to just now.
+            std::thread::sleep(Duration::from_millis(50));
             let over = AtomicBool::new(false);
             let caught = std::thread::scope(|scope| {
                 scope.spawn(|| {
