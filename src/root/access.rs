@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::metadata::{FileType, Metadata};
 use super::path::{Checked, Meant};
-use super::resolve::{describe, own_descriptors, subject};
+use super::resolve::{describe, missing_proc, own_descriptors, subject};
 use super::single::{Before, Proof, Purpose, REOPENED, TICK, patience};
 use super::{Access, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
@@ -130,7 +130,7 @@ impl Root {
                 return Err(Error::new(OPERATION, subject(path), ErrorKind::NotRegular));
             }
             let wanted = Wanted::new(access, execute, &entry);
-            let listed = acl::is_set(pin.as_fd()).map_err(|_| failed(Errno::OPNOTSUPP))?;
+            let listed = acl::is_set(pin.as_fd()).map_err(missing_proc(Errno::OPNOTSUPP)).map_err(failed)?;
             // Files with several names are refused even if they need nothing.
             if (entry.is_dir() || entry.nlink() == 1) && !listed && wanted.is(&entry) {
                 return Ok(applied);
@@ -187,7 +187,7 @@ impl Wanted {
     /// the owner comes last; only set-id bits come after it, where changing the owner has cleared them.
     fn apply(&self, pin: BorrowedFd<'_>, entry: &Metadata, old: u32) -> rustix::io::Result<()> {
         // `fchmod` refuses an `O_PATH` descriptor. Its name in the thread's own descriptors leads to the inode, which is no link.
-        let (descriptors, number) = own_descriptors(pin).map_err(|_| Errno::OPNOTSUPP)?;
+        let (descriptors, number) = own_descriptors(pin).map_err(missing_proc(Errno::OPNOTSUPP))?;
         let change_mode =
             |mode| chmodat(&descriptors, number.as_c_str(), Mode::from_raw_mode(mode), AtFlags::empty());
         change_mode(self.mode)?;

@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, flistxattr, fremovexattr, listxattr, openat, remo
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use super::resolve::own_descriptors;
+use super::resolve::{missing_proc, own_descriptors};
 
 /// The list that applies to the entry itself.
 const ACCESS: &CStr = c"system.posix_acl_access";
@@ -57,7 +57,7 @@ pub(super) fn is_set(pin: BorrowedFd<'_>) -> rustix::io::Result<bool> {
 /// Removes the lists of the entry behind a pin.
 pub(super) fn remove(pin: BorrowedFd<'_>) -> rustix::io::Result<()> {
     // Fails unless `/proc` shows this thread's descriptors, so that no other entry's lists go.
-    own_descriptors(pin).map_err(|_| Errno::OPNOTSUPP)?;
+    own_descriptors(pin).map_err(missing_proc(Errno::OPNOTSUPP))?;
     [ACCESS, DEFAULT].into_iter().try_for_each(|list| removed(removexattr(place(pin), list)))
 }
 

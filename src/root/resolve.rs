@@ -156,7 +156,7 @@ impl Root {
         }
         // Pinned as a directory, so what is widened and then opened is that directory and nothing else.
         let pin = self.open_child(dir, name, DIRECTORY, Mounts::Refuse)?;
-        let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(|_| Errno::ACCESS)?;
+        let (descriptors, number) = own_descriptors(pin.as_fd()).map_err(missing_proc(Errno::ACCESS))?;
         chmodat(&descriptors, number.as_c_str(), Mode::RWXU, AtFlags::empty())?;
         openat(&descriptors, number.as_c_str(), OFlags::CLOEXEC, Mode::empty())
     }
@@ -335,6 +335,14 @@ pub(super) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd
         return Err(Errno::NOENT);
     }
     Ok((descriptors, number))
+}
+
+/// What a failure to find one's own descriptors means: `meaning`, unless the host has run out of something.
+pub(super) fn missing_proc(meaning: Errno) -> impl Fn(Errno) -> Errno {
+    move |errno| match errno {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => errno,
+        _ => meaning,
+    }
 }
 
 /// Checked, since anything may be mounted at `/proc`.
