@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::metadata::{FileType, Metadata};
 use super::path::{Checked, Meant};
 use super::resolve::{describe, missing_proc, own_descriptors, subject};
-use super::single::{Before, Proof, Purpose, REOPENED, TICK, patience};
+use super::single::{self, Proof, Purpose, REOPENED};
 use super::{Access, Root, acl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -80,7 +80,7 @@ impl Root {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_access(&self, path: impl AsRef<Path>, access: Access, execute: Execute) -> Result<Applied> {
-        self.set_access_patiently(path.as_ref(), access, execute, patience())
+        self.set_access_patiently(path.as_ref(), access, execute, single::patience())
     }
 
     /// As [`set_access`](Self::set_access), waiting for files that have just changed no longer than `until`.
@@ -100,7 +100,7 @@ impl Root {
     #[cfg(feature = "session")]
     pub(crate) fn settled_metadata(&self, path: &Path, until: Instant) -> Option<Metadata> {
         loop {
-            let before = Before::now();
+            let before = single::Before::now();
             let found = self.metadata(path).ok()?;
             if self.is_decisive(before, &found, Purpose::Change) {
                 return Some(found);
@@ -108,7 +108,7 @@ impl Root {
             if Instant::now() >= until {
                 return None;
             }
-            std::thread::sleep(TICK);
+            std::thread::sleep(single::TICK);
         }
     }
 
