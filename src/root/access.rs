@@ -67,8 +67,8 @@ impl Root {
     ///
     /// # Races
     /// What is changed is an inode that was an entry beneath the root during the call, and the only name of its file: not
-    /// even a guest that links and unlinks a host's file meanwhile has that changed. A file that has just changed is waited
-    /// for until the change is 10 ms old, and no longer than 100 ms.
+    /// even a guest that links and unlinks a host's file meanwhile has that changed. Before Linux 6.13, and on file systems with
+    /// coarse times, a file that has just changed is waited for until the change is 10 ms old, and no longer than 100 ms.
     ///
     /// ```
     /// use beneath::{Access, Applied, Execute};
@@ -80,19 +80,7 @@ impl Root {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_access(&self, path: impl AsRef<Path>, access: Access, execute: Execute) -> Result<Applied> {
-        self.set_access_patiently(path.as_ref(), access, execute, single::patience())
-    }
-
-    /// As [`set_access`](Self::set_access), waiting for files that have just changed no longer than `until`.
-    #[cfg(feature = "session")]
-    pub(crate) fn set_access_until(
-        &self,
-        path: &Path,
-        access: Access,
-        execute: Execute,
-        until: Instant,
-    ) -> Result<Applied> {
-        self.set_access_patiently(path, access, execute, until)
+        self.set_access_until(path.as_ref(), access, execute, single::patience())
     }
 
     /// Describes a directory at a moment from which every change of its entries changes the description. `None` if that did not
@@ -112,7 +100,8 @@ impl Root {
         }
     }
 
-    fn set_access_patiently(
+    /// As [`set_access`](Self::set_access), waiting for files that have just changed no longer than `until`.
+    pub(crate) fn set_access_until(
         &self,
         path: &Path,
         access: Access,
