@@ -168,11 +168,26 @@ pub(crate) fn clear(dir: &Path) -> io::Result<()> {
 }
 
 /// Changes a directory's mode by its handle; a link is refused, wherever it leads.
-fn set_mode(dir: &Path, mode: u32) -> io::Result<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let pin = openat(CWD, dir, flags, Mode::empty())?;
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let pin = openat(CWD, path, flags, Mode::empty())?;
     let pinned = format!("/proc/self/fd/{}", pin.as_raw_fd());
     fs::set_permissions(pinned, fs::Permissions::from_mode(mode))
+}
+
+/// Looks into a file or directory that the guest may have closed. The mode is put back, and the times of the guest's tree are
+/// not judged.
+fn opened<T>(path: &Path, meta: &fs::Metadata, look: impl FnOnce() -> T) -> T {
+    let needed = if meta.is_dir() { 0o700 } else { 0o400 };
+    let closed = meta.mode() & needed != needed;
+    if closed {
+        let _ = set_mode(path, needed);
+    }
+    let seen = look();
+    if closed {
+        let _ = set_mode(path, meta.mode() & 0o7777);
+    }
+    seen
 }
 
 fn open_up(dir: &Path) -> io::Result<()> {
@@ -243,7 +258,7 @@ impl Snapshot {
         if contents == Contents::Skipped {
             // Told by the times.
         } else if meta.is_file() {
-            entry.content = fs::read(&path).ok();
+            entry.content = opened(&path, &meta, || fs::read(&path).ok());
         } else if meta.is_symlink() {
             entry.content = fs::read_link(&path).ok().map(|to| to.into_os_string().into_encoded_bytes());
         }
@@ -253,17 +268,12 @@ impl Snapshot {
         }
         self.entries.insert(relative.into(), entry);
         if meta.is_dir() {
-            let closed = meta.mode() & 0o700 != 0o700;
-            if closed {
-                // Only to look; the mode is put back, and the times of the guest's tree are not judged.
-                let _ = set_mode(&path, 0o700);
-            }
-            for name in fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name()) {
-                self.add(base, &relative.join(name), contents);
-            }
-            if closed {
-                let _ = set_mode(&path, meta.mode() & 0o7777);
-            }
+            opened(&path, &meta, || {
+                for name in fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name())
+                {
+                    self.add(base, &relative.join(name), contents);
+                }
+            });
         }
     }
 
