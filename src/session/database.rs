@@ -23,10 +23,11 @@ use std::time::Duration;
 
 use rustix::fs::fstatfs;
 
-use super::claim::gone;
-use super::layout::{STAGING, STATE};
-use super::retire::{self, Swept};
-use super::{Session, event};
+use super::event;
+use super::handle::Session;
+use super::handle::parts::{STAGING, STATE};
+use super::limited::OutboxFile;
+use super::sweep::{self, Swept, gone};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
 use crate::root::{Metadata, Root};
@@ -253,7 +254,7 @@ impl Session {
     pub fn copy_db(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<PathBuf> {
         let path = path.as_ref();
         let file = self.guest().open_contained(path)?;
-        let mut file = super::collect::OutboxFile::new(file, path, max_bytes)?;
+        let mut file = OutboxFile::new(file, path, max_bytes)?;
         let name = Path::new(STAGING).join(format!("{}.db", SessionId::generate()?));
         let mut copy = self.host().new_file(&name)?;
         std::io::copy(&mut file, &mut copy).map_err(|error| match error.downcast::<Error>() {
@@ -299,7 +300,7 @@ impl Session {
             };
             for entry in entries {
                 let entry = entry?;
-                if retire::age(entry.metadata()) < age {
+                if sweep::age(entry.metadata()) < age {
                     swept.kept += 1;
                     continue;
                 }

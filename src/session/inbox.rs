@@ -8,22 +8,30 @@
 //!
 //! Left: once published, a file is the guest's.
 
+mod attachment;
+#[cfg(feature = "json")]
+mod base64;
+mod delivery;
+#[cfg(feature = "json")]
+mod message;
+mod writer;
+
 use std::time::Duration;
 
-use self::writer::Writer;
-use super::attachment::Attachment;
-use super::clear::{remove_entry, sweep_part};
-use super::delivery::{Delivery, Outcome};
-use super::layout::Part;
-use super::retire::Swept;
-use super::{MessageLimits, Session, event};
+use self::writer::{OPERATION, Writer};
+use super::event;
+use super::handle::Session;
+use super::handle::config::MessageLimits;
+use super::handle::parts::Part;
+use super::sweep::{Swept, remove_entry, sweep_part};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafeName, SafePath};
 use crate::root::{ContainedFile, Removed};
 
-mod writer;
-
-const OPERATION: &str = "deliver";
+pub use attachment::Attachment;
+pub use delivery::{Delivery, Outcome, RolledBack, SavedFile};
+#[cfg(feature = "json")]
+pub use message::rewrite_message;
 
 /// The guest's inbox; see [`Session::inbox`].
 #[derive(Clone, Copy, Debug)]

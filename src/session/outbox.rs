@@ -13,21 +13,25 @@
 //! owns) it gets another name in the outbox and is read there, with the same checks on every file. A host that may not
 //! even write to `outbox` claims nothing.
 
+mod claim;
+mod collected;
+mod forward;
 mod shelf;
+mod slot;
+mod sweep;
+mod ticket;
 mod turn;
 
-use std::path::Path;
-use std::time::Duration;
-
-use super::claim::{Claim, gone};
-use super::clear::{Deadline, sweep_until};
-use super::layout::{CLAIMED, Part, TRASH};
-use super::retire::{Swept, age};
-use super::{Session, event, slot};
+use super::event;
+use super::handle::Session;
+use super::handle::parts::Part;
 use crate::error::{ErrorKind, Result};
 use crate::name::MessageId;
 use crate::root::{Left, Metadata};
 
+pub use claim::{Claim, Cleared, Place, Undeclared, UndeclaredList};
+pub use collected::{Collected, CollectedFile};
+pub use ticket::Ticket;
 pub use turn::{Collection, Disposition, Failed, Ledger};
 
 /// How many messages [`Outbox::messages`] lists at a time, and how many may be pending before no more are claimed.
@@ -169,46 +173,5 @@ impl<'s> Outbox<'s> {
             .into_iter()
             .filter_map(|slot| shelf::load(self.session, slot, shelf::BEGUN).transpose())
             .collect()
-    }
-
-    /// Removes what nobody has touched for `limit`: messages in the outbox, pending claims, and the remains of
-    /// interrupted removals. Messages that failed for good, or were never asked for, end here.
-    ///
-    /// All of it together takes no longer than the config's [budget](super::SessionsConfig::with_budget) and the removal
-    /// of one entry; what was not looked at by then is [reported](Swept::out_of_time).
-    ///
-    /// # Errors
-    /// [`Symlink`](ErrorKind::Symlink) if `outbox` itself was replaced, and the kinds of every resolution.
-    ///
-    /// # Races
-    /// A message that the guest is still writing is young.
-    pub fn sweep(&self, limit: Duration) -> Result<Swept> {
-        let deadline = Deadline::new(self.session.config().budget());
-        let mut swept = Swept::default();
-        let host = self.session.host();
-        let trash = host.descend(TRASH)?;
-        // The guest's part comes last: it can make that as long as it likes.
-        for place in [TRASH, CLAIMED] {
-            for entry in host.list(place)? {
-                let Some(budget) = deadline.left() else {
-                    swept.out_of_time = true;
-                    return Ok(swept);
-                };
-                let entry = entry?;
-                if age(entry.metadata()) < limit {
-                    swept.kept += 1;
-                    continue;
-                }
-                let path = Path::new(place).join(entry.path());
-                let removed = match (entry.metadata().is_dir(), place) {
-                    (true, CLAIMED) => host.remove_tree_quarantined(&path, &trash, budget),
-                    (true, _) => host.remove_tree_contained_within(&path, budget),
-                    (false, _) => host.remove_file(&path).map(|()| gone()),
-                };
-                swept.record(entry.path(), removed);
-            }
-        }
-        sweep_until(self.session, Part::Outbox, limit, deadline, &mut swept)?;
-        Ok(swept)
     }
 }

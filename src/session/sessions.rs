@@ -3,7 +3,7 @@
 //! Problem: a host dies in the middle of making or removing a session, directories of other people are among the sessions, and
 //! groups have any names.
 //!
-//! Defence: [markers](super::marker) say what is what. A session is built under a name of its own (`.new-…`), gets its
+//! Defence: [markers](super::handle::marker) say what is what. A session is built under a name of its own (`.new-…`), gets its
 //! marker last, and then its id in one step; a removal takes the id away in one step (`.removed-…`), before it deletes
 //! anything. What a host leaves that is killed:
 //!
@@ -20,23 +20,31 @@
 //!
 //! Left: the last row.
 
+mod remove;
+mod survey;
+mod sweep;
+
 use std::path::Path;
 use std::sync::Arc;
 
-use super::home::Home;
-use super::layout::{GUEST, HOST, ensure_guest, ensure_host};
-use super::marker::{Kind, kind_of, mark_group, mark_session};
-use super::{Session, SessionsConfig, clock};
+use super::handle::Session;
+use super::handle::config::SessionsConfig;
+use super::handle::home::Home;
+use super::handle::marker::{Kind, kind_of, mark_group, mark_session};
+use super::handle::parts::{GUEST, HOST, ensure_guest, ensure_host};
+use super::sweep::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
 use crate::root::{Access, Ensured, HardLinks, Mounts, Policy, Root};
+
+pub use survey::Survey;
 
 /// The mode of `<sessions>/<session>`: the guest may pass through to its part, and sees nothing else.
 const SESSION_ACCESS: Access = Access::custom(0o600, 0o711);
 
 /// Prefixes of what is neither a session nor a group. Ids never start with a dot.
-pub(super) const NEW: &str = ".new-";
-pub(super) const REMOVED: &str = ".removed-";
+const NEW: &str = ".new-";
+const REMOVED: &str = ".removed-";
 
 /// A host-only directory of sessions.
 ///
@@ -74,8 +82,8 @@ pub(super) const REMOVED: &str = ".removed-";
 /// ```
 #[derive(Debug)]
 pub struct Sessions {
-    pub(super) root: Arc<Root>,
-    pub(super) config: Arc<SessionsConfig>,
+    root: Arc<Root>,
+    config: Arc<SessionsConfig>,
 }
 
 impl Sessions {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::Session;
+use super::handle::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Limits;
 

@@ -8,14 +8,20 @@
 //!
 //! Left: the guest works on the same files at the same time.
 
+mod list;
+mod tail;
+
 use std::path::{Path, PathBuf};
 
-use super::Session;
-use super::collect::OutboxFile;
-use super::layout::{Part, TRASH};
+use super::handle::Session;
+use super::handle::parts::{Part, TRASH};
+use super::limited::OutboxFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{ContainedFile, Ensured, Entry, Limits, Metadata, NewFile, Removed};
+use crate::root::{ContainedFile, Ensured, Metadata, NewFile, Removed};
+
+pub use list::{ListOptions, Listing};
+pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 
 /// The guest's workspace; see [`Session::workspace`].
 ///
@@ -41,7 +47,7 @@ use crate::root::{ContainedFile, Ensured, Entry, Limits, Metadata, NewFile, Remo
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Workspace<'s> {
-    pub(super) session: &'s Session,
+    session: &'s Session,
 }
 
 impl Session {
@@ -49,80 +55,6 @@ impl Session {
     #[must_use]
     pub fn workspace(&self) -> Workspace<'_> {
         Workspace { session: self }
-    }
-}
-
-/// What [`Workspace::list`] shows.
-///
-/// The default shows the directory's own entries, no hidden ones, and at most 1,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListOptions {
-    hidden: bool,
-    depth: u32,
-    entries: u64,
-}
-
-impl Default for ListOptions {
-    fn default() -> Self {
-        Self { hidden: false, depth: 1, entries: 1000 }
-    }
-}
-
-impl ListOptions {
-    /// Shows names that start with a dot, too.
-    #[must_use]
-    pub fn with_hidden(mut self) -> Self {
-        self.hidden = true;
-        self
-    }
-
-    /// Shows what directories hold, 64 levels deep.
-    #[must_use]
-    pub fn recursive(self) -> Self {
-        self.with_depth(64)
-    }
-
-    /// Shows `depth` levels.
-    #[must_use]
-    pub fn with_depth(mut self, depth: u32) -> Self {
-        self.depth = depth;
-        self
-    }
-
-    /// Shows at most `entries`.
-    #[must_use]
-    pub fn with_entries(mut self, entries: u64) -> Self {
-        self.entries = entries;
-        self
-    }
-}
-
-/// What a directory holds; see [`Workspace::list`].
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Listing {
-    /// The entries, sorted by path; each with type, size, mode and times.
-    pub entries: Vec<Entry>,
-    /// What could not be looked at.
-    pub refused: Vec<Error>,
-    /// Whether a limit cut something off.
-    pub truncated: bool,
-}
-
-impl Listing {
-    fn fill(&mut self, entries: impl Iterator<Item = Result<Entry>>, options: ListOptions) {
-        for entry in entries {
-            match entry {
-                Ok(entry) if !options.hidden && is_hidden(entry.path()) => {}
-                Ok(_) if self.entries.len() as u64 >= options.entries => {
-                    self.truncated = true;
-                    break;
-                }
-                Ok(entry) => self.entries.push(entry),
-                Err(error) if error.kind() == ErrorKind::TooMany => self.truncated = true,
-                Err(error) => self.refused.push(error),
-            }
-        }
     }
 }
 
@@ -275,33 +207,6 @@ impl Workspace<'_> {
         self.session.guest().remove_file(path)
     }
 
-    /// Lists a directory; the workspace itself if `raw` is empty, `.`, `/` or the mount point.
-    ///
-    /// # Errors
-    /// Those of [`Root::list`](crate::Root::list). What cannot be looked at further down is in
-    /// [`Listing::refused`].
-    ///
-    /// # Races
-    /// It is no snapshot.
-    pub fn list(&self, raw: &str, options: ListOptions) -> Result<Listing> {
-        let path = self.directory_path(raw)?;
-        // Hidden entries are not shown, but the guest must not make the host look at them for ever.
-        let bound = if options.hidden { options.entries } else { options.entries.saturating_mul(16) };
-        let guest = self.session.guest();
-        let mut listing = Listing::default();
-        if options.depth > 1 {
-            let limits = Limits::default().with_depth(options.depth).with_entries(bound);
-            listing.fill(guest.walk(path, limits)?, options);
-        } else {
-            let mut entries = guest.list(path)?;
-            let most = usize::try_from(bound).unwrap_or(usize::MAX);
-            listing.fill(entries.by_ref().take(most), options);
-            listing.truncated |= entries.next().is_some();
-        }
-        listing.entries.sort_by(|one, other| one.path().cmp(other.path()));
-        Ok(listing)
-    }
-
     /// Describes an entry.
     ///
     /// # Errors
@@ -339,7 +244,7 @@ impl Workspace<'_> {
         SafePath::from_guest(raw, &roots.each_ref().map(String::as_str))
     }
 
-    pub(super) fn path(&self, raw: &str) -> Result<PathBuf> {
+    fn path(&self, raw: &str) -> Result<PathBuf> {
         Ok(Part::Workspace.as_ref().join(self.safe_path(raw)?))
     }
 
@@ -368,10 +273,6 @@ fn allow_link(error: Error) -> Result<()> {
         ErrorKind::Symlink => Ok(()),
         _ => Err(error),
     }
-}
-
-fn is_hidden(path: &Path) -> bool {
-    path.components().any(|component| component.as_os_str().as_encoded_bytes().starts_with(b"."))
 }
 
 fn failed_copy(error: std::io::Error, path: &Path) -> Error {

@@ -5,15 +5,18 @@ use std::io::{Read, Write};
 
 use sha2::{Digest as _, Sha256};
 
-use super::OPERATION;
+use super::attachment::{Attachment, Content};
+#[cfg(feature = "json")]
+use super::base64;
+use super::delivery::{Outcome, SavedFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafeName};
 use crate::root::{Ensured, NewFile, Root};
-use crate::session::attachment::{Attachment, Content};
-use crate::session::delivery::{Outcome, SavedFile};
-use crate::session::layout::Part;
-use crate::session::{MessageLimits, Session};
+use crate::session::handle::Session;
+use crate::session::handle::config::MessageLimits;
+use crate::session::handle::parts::Part;
 
+pub(super) const OPERATION: &str = "deliver";
 /// How many numbers a name is given before the attachment is refused.
 const NAME_TRIES: u32 = 100;
 /// How much of a stream is held at a time.
@@ -67,9 +70,9 @@ impl<'s> Writer<'s> {
             Content::Bytes(bytes) => self.save_bytes(name, bytes, attachment.declared),
             #[cfg(feature = "json")]
             Content::Base64(text) => {
-                self.admit(&name, crate::session::message::decoded_length(text))?;
-                let bytes = crate::session::message::decode(text)
-                    .map_err(|why| refusal(&name, ErrorKind::InvalidData, why))?;
+                self.admit(&name, base64::decoded_length(text))?;
+                let bytes =
+                    base64::decode(text).map_err(|why| refusal(&name, ErrorKind::InvalidData, why))?;
                 self.save_bytes(name, &bytes, attachment.declared)
             }
             Content::Reader(reader) => self.save_stream(name, reader, attachment.declared),

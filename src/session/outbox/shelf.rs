@@ -28,14 +28,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::claim::{Claim, Place};
-use super::super::layout::{CLAIMED, Part};
-use super::super::retire::age;
-use super::super::slot::Slot;
-use super::super::{Session, event};
+use super::claim::{Claim, Place};
+use super::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
 use crate::root::{Entry, FileType, Root};
+use crate::session::event;
+use crate::session::handle::Session;
+use crate::session::handle::parts::{CLAIMED, Part};
+use crate::session::sweep::age;
 
 /// How often a claim begins anew because somebody tidied its empty directory away.
 const TRIES: u32 = 16;

@@ -13,12 +13,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::super::claim::Claim;
-use super::super::{SessionLock, Ticket};
+use super::claim::Claim;
+use super::ticket::Ticket;
 use super::{MESSAGES, Messages, Outbox, REPORTED, shelf};
 use crate::error::{Error, Result};
 use crate::name::MessageId;
 use crate::root::Left;
+use crate::session::handle::lock::SessionLock;
 
 /// The service's own record of the messages that were sent, by ticket.
 ///

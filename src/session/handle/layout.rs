@@ -8,57 +8,11 @@
 //!
 //! Left: a guest that replaces them again after the repair. The next use is refused again.
 
-use std::path::Path;
-
-use super::{Session, event};
+use super::Session;
+use super::parts::Part;
 use crate::error::{ErrorKind, Result};
-use crate::root::{Ensured, Execute, FileType, Root};
-
-pub(super) const GUEST: &str = "guest";
-pub(super) const HOST: &str = "host";
-
-/// Host-only: claimed messages, by ticket.
-pub(super) const CLAIMED: &str = "claimed";
-/// Host-only: what is being removed.
-pub(super) const TRASH: &str = "trash";
-/// Host-only: what must survive a crash.
-pub(super) const STATE: &str = "state";
-/// Host-only: what is being put together.
-pub(super) const STAGING: &str = "staging";
-
-pub(super) const HOST_PARTS: [&str; 4] = [STAGING, CLAIMED, TRASH, STATE];
-
-/// A directory of the guest's side that the host works in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// Where the host delivers.
-    Inbox,
-    /// Where the host collects.
-    Outbox,
-    /// Where the guest works.
-    Workspace,
-}
-
-impl Part {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Inbox, Self::Outbox, Self::Workspace];
-
-    /// The name of the directory.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Inbox => "inbox",
-            Self::Outbox => "outbox",
-            Self::Workspace => "workspace",
-        }
-    }
-}
-
-impl AsRef<Path> for Part {
-    fn as_ref(&self) -> &Path {
-        Path::new(self.name())
-    }
-}
+use crate::root::{Ensured, Execute, FileType};
+use crate::session::event;
 
 /// What stands at a [`Part`]'s name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,24 +126,4 @@ impl Session {
         }
         Ok(())
     }
-}
-
-/// Makes what the host's side needs.
-pub(super) fn ensure_host(host: &Root) -> Result<()> {
-    HOST_PARTS.iter().try_for_each(|part| host.ensure_dir(part).map(drop))
-}
-
-/// Makes what the guest's side needs, if nothing else is there.
-pub(super) fn ensure_guest(guest: &Root) -> Result<()> {
-    for part in Part::ALL {
-        match guest.ensure_dir(part) {
-            Ok(_) => {}
-            // The guest's doing: whoever uses the part is told, and the session can still be opened and repaired.
-            Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => {
-                event::refused("open session", &error);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -12,7 +12,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::{Session, event};
+use super::event;
+use super::handle::Session;
 use crate::error::{ErrorKind, Result};
 use crate::root::{Access, Applied, Execute, FileType, Left, Limits, Metadata, Root};
 

@@ -12,13 +12,10 @@
 
 use std::borrow::Cow;
 
-use base64::engine::general_purpose::STANDARD;
-use base64::{DecodeError, Engine as _};
-
 use self::scan::{Member, each_element, each_member, offset, string};
+use super::Inbox;
 use super::attachment::Attachment;
 use super::delivery::{Delivery, Outcome};
-use super::inbox::Inbox;
 use crate::error::{Error, ErrorKind};
 use crate::name::{AttachmentHint, MessageId};
 
@@ -31,7 +28,7 @@ mod scan;
 /// the file's name and `localPath` its path as the guest knows it. If it was refused there is no `localPath`, and a
 /// member `refused` with `kind` and `reason` says why. `data` is gone in every case.
 ///
-/// Attachments past the limit for [files](super::MessageLimits::files) are not tried. The first of them has a member
+/// Attachments past the limit for [files](crate::session::MessageLimits::files) are not tried. The first of them has a member
 /// `refused` that counts them; the others only lose `data`, `localPath` and `refused`. See [`Delivery::not_tried`].
 ///
 /// Everything else is returned byte for byte: number formats, escapes, white space, the order of keys, unknown members, a
@@ -94,21 +91,6 @@ pub fn rewrite_message<'s>(inbox: &Inbox<'s>, id: &MessageId, json: &str) -> (St
     });
     rewritten.push_str(json.get(copied..).unwrap_or_default());
     (rewritten, delivery)
-}
-
-/// How many bytes a base64 text of this length is at least.
-pub(super) fn decoded_length(text: &str) -> u64 {
-    let padding = text.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
-    ((text.len() / 4 * 3) as u64).saturating_sub(padding as u64)
-}
-
-pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
-    STANDARD.decode(text).map_err(|error| match error {
-        DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
-            format!("is not base64 at byte {at}")
-        }
-        _ => "is not base64: its end is missing or wrongly padded".to_owned(),
-    })
 }
 
 /// Visits the objects in every top-level `attachments` array, unless the text is not one whole valid object.

@@ -125,12 +125,12 @@ impl SessionsConfig {
         self.budget
     }
 
-    pub(super) fn guest_policy(&self) -> Policy {
+    pub(in crate::session) fn guest_policy(&self) -> Policy {
         self.host_policy().with_access(self.access)
     }
 
     /// Never the guest's access: what the host keeps for itself is `0700`.
-    pub(super) fn host_policy(&self) -> Policy {
+    pub(in crate::session) fn host_policy(&self) -> Policy {
         Policy::default()
             .with_durability(self.durability)
             .with_resolver(self.resolver)
@@ -140,7 +140,7 @@ impl SessionsConfig {
 
 /// How much one message may bring, in either direction.
 ///
-/// Deliveries with the same id are one message; see [`Inbox::deliver`](super::Inbox::deliver).
+/// Deliveries with the same id are one message; see [`Inbox::deliver`](crate::session::Inbox::deliver).
 ///
 /// ```
 /// use beneath::session::MessageLimits;

@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 4096;
 
 /// What a directory is, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::session) enum Kind {
     /// There is no directory.
     Nothing,
     Session,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Why this is no session.
-    pub(super) fn reason(self) -> &'static str {
+    pub(in crate::session) fn reason(self) -> &'static str {
         match self {
             Self::Nothing => "not found",
             Self::Group => "is a group",
@@ -50,7 +50,7 @@ impl Kind {
 }
 
 /// Looks at the directory `name` of `root`.
-pub(super) fn kind_of(root: &Root, name: &str) -> Result<Kind> {
+pub(in crate::session) fn kind_of(root: &Root, name: &str) -> Result<Kind> {
     for (file, kind) in [(SESSION, Kind::Session), (GROUP, Kind::Group)] {
         match root.read_contained(Path::new(name).join(file), MOST_BYTES) {
             Ok(content) => return judge(&content, kind, name),
@@ -95,17 +95,17 @@ fn content(word: &str, name: &str) -> String {
 }
 
 /// Makes `dir` the session `name`.
-pub(super) fn mark_session(dir: &Root, name: &str) -> Result<()> {
+pub(in crate::session) fn mark_session(dir: &Root, name: &str) -> Result<()> {
     dir.write_exclusive(SESSION, content("session", name))
 }
 
 /// Makes `dir` the group `name`.
-pub(super) fn mark_group(dir: &Root, name: &str) -> Result<()> {
+pub(in crate::session) fn mark_group(dir: &Root, name: &str) -> Result<()> {
     dir.write_exclusive(GROUP, content("group", name))
 }
 
 /// Makes the session `name` of `root` one that is being removed.
-pub(super) fn mark_doomed(root: &Root, name: &str) -> Result<()> {
+pub(in crate::session) fn mark_doomed(root: &Root, name: &str) -> Result<()> {
     root.replace(Path::new(name).join(SESSION), content("removed", name))
 }
 

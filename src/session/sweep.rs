@@ -1,13 +1,66 @@
-//! Removing entries of the inbox and outbox, whatever the guest has made of them.
+//! Removing by age, and removing entries of the inbox and outbox, whatever the guest has made of them.
+
+pub(super) mod clock;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::layout::{Part, TRASH};
-use super::retire::{Swept, age};
-use super::{Session, event};
+use self::clock::Ages;
+use super::event;
+use super::handle::Session;
+use super::handle::parts::{Part, TRASH};
 use crate::error::{ErrorKind, Result};
-use crate::root::{Budget, Removed};
+use crate::root::{Budget, Left, Metadata, Removed};
+
+/// How many leftovers a report tells by name.
+const TOLD: usize = 32;
+/// What a sweep did.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a sweep may leave something behind"]
+#[non_exhaustive]
+pub struct Swept {
+    /// How many sessions, messages or remains are gone.
+    pub removed: u64,
+    /// How many were too young.
+    pub kept: u64,
+    /// Whether the budget's time was over before everything was looked at.
+    pub out_of_time: bool,
+    /// What should have gone and did not, and why; no more than the first few.
+    pub left: Vec<Left>,
+    /// How many should have gone and did not.
+    pub left_total: u64,
+}
+
+impl Swept {
+    pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
+        match outcome {
+            Ok(removed) if removed.complete => self.removed += 1,
+            Ok(removed) => {
+                let kind = removed.left.first().map_or(ErrorKind::Busy, |left| left.kind);
+                self.leave(path, kind);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => self.leave(path, error.kind()),
+        }
+    }
+
+    fn leave(&mut self, path: &Path, kind: ErrorKind) {
+        self.left_total += 1;
+        if self.left.len() < TOLD {
+            self.left.push(Left { path: path.to_path_buf(), kind });
+        }
+    }
+}
+
+/// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one. A wall clock
+/// that is set while this process runs makes nothing older.
+pub(super) fn age(entry: &Metadata) -> Duration {
+    Ages::of_process().of(entry)
+}
+
+pub(super) fn gone() -> Removed {
+    Removed { complete: true, ..Removed::default() }
+}
 
 /// When the time for a whole job is over, of which each removal is a part.
 #[derive(Clone, Copy)]

@@ -23,9 +23,9 @@ use crate::root::Root;
 
 const OPERATION: &str = "use session";
 
-/// Where a session made by [`Sessions`](super::Sessions) is found.
+/// Where a session made by [`Sessions`](crate::session::Sessions) is found.
 #[derive(Clone, Debug)]
-pub(super) struct Home {
+pub(in crate::session) struct Home {
     sessions: Arc<Root>,
     id: SessionId,
     dir: Identity,
@@ -33,19 +33,19 @@ pub(super) struct Home {
 
 /// A directory, as long as something in it is held open; then its number is nobody else's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(in crate::session) struct Identity {
     device: (u32, u32),
     inode: u64,
 }
 
 impl Identity {
     /// Of the directory that is held.
-    pub(super) fn of(dir: &Root) -> rustix::io::Result<Self> {
+    pub(in crate::session) fn of(dir: &Root) -> rustix::io::Result<Self> {
         Self::ask(dir, c"", AtFlags::EMPTY_PATH)
     }
 
     /// Of whatever has that name; a link is not followed.
-    pub(super) fn at(dir: &Root, id: &SessionId) -> rustix::io::Result<Self> {
+    pub(in crate::session) fn at(dir: &Root, id: &SessionId) -> rustix::io::Result<Self> {
         Self::ask(dir, id.as_str(), AtFlags::SYMLINK_NOFOLLOW)
     }
 
@@ -57,7 +57,7 @@ impl Identity {
 }
 
 impl Home {
-    pub(super) fn new(sessions: &Arc<Root>, id: &SessionId, dir: &Root) -> Result<Self> {
+    pub(in crate::session) fn new(sessions: &Arc<Root>, id: &SessionId, dir: &Root) -> Result<Self> {
         match Identity::of(dir) {
             Ok(dir) => Ok(Self { sessions: Arc::clone(sessions), id: id.clone(), dir }),
             Err(errno) => Err(Error::from_errno(OPERATION, id, errno)),
@@ -65,7 +65,7 @@ impl Home {
     }
 
     /// [`NotFound`](ErrorKind::NotFound) once the session was removed.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(in crate::session) fn check(&self) -> Result<()> {
         match Identity::at(&self.sessions, &self.id) {
             Ok(now) if now == self.dir => Ok(()),
             Ok(_) => Err(self.removed()),
@@ -75,7 +75,7 @@ impl Home {
     }
 
     /// [`check`](Self::check), also where a session is removed without losing its name first.
-    pub(super) fn check_marker(&self) -> Result<()> {
+    pub(in crate::session) fn check_marker(&self) -> Result<()> {
         self.check()?;
         match kind_of(&self.sessions, self.id.as_str())? {
             Kind::Session => Ok(()),

@@ -1,9 +1,10 @@
 //! What became of a delivery, and how to take it back.
 
-use super::layout::Part;
-use super::{Session, event};
 use crate::error::{Error, ErrorKind};
 use crate::name::{MessageId, SafeName};
+use crate::session::event;
+use crate::session::handle::Session;
+use crate::session::handle::parts::Part;
 
 /// What became of one attachment.
 #[derive(Debug)]
@@ -83,14 +84,14 @@ impl Delivery<'_> {
 
     /// One outcome for each attachment, in the order they were given.
     ///
-    /// Those past the limit for [files](super::MessageLimits::files) share one, the last: a refusal of the kind
+    /// Those past the limit for [files](crate::session::MessageLimits::files) share one, the last: a refusal of the kind
     /// [`TooMany`](ErrorKind::TooMany) that counts them.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// How many attachments were past the limit for [files](super::MessageLimits::files) and not tried.
+    /// How many attachments were past the limit for [files](crate::session::MessageLimits::files) and not tried.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -11,7 +11,7 @@
 //! clock does no harm.
 //!
 //! Left: while the machine was off, or before the first session or sweep, nothing was watched, so nothing gets older.
-//! [`Sessions::sweep_by_wall_clock`](super::Sessions::sweep_by_wall_clock) is for those who trust the clock. Every
+//! [`Sessions::sweep_by_wall_clock`](crate::session::Sessions::sweep_by_wall_clock) is for those who trust the clock. Every
 //! error of this kind keeps a session longer, none removes it sooner.
 
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::{ErrorKind, Result};
 use crate::root::{Metadata, Root};
 
-pub(super) const FILE: &str = ".clock";
+pub(in crate::session) const FILE: &str = ".clock";
 /// What is stamped to see what time it is; it goes at once.
 const NOW: &str = ".clock-now";
 const FIRST_LINE: &str = "beneath clock 1";
@@ -34,16 +34,16 @@ const TOLERANCE: u64 = 2_000_000_000;
 
 /// Tells ages, all as of one moment.
 #[derive(Debug)]
-pub(super) struct Ages(Record);
+pub(in crate::session) struct Ages(Record);
 
 impl Ages {
     /// By the wall clock as it is now.
-    pub(super) fn by_wall_clock() -> Self {
+    pub(in crate::session) fn by_wall_clock() -> Self {
         Self(Record::trusting(nanos(SystemTime::now()), boot_clock()))
     }
 
     /// By the wall clock as it was when this process first asked, and the time that has passed since.
-    pub(super) fn of_process() -> Self {
+    pub(in crate::session) fn of_process() -> Self {
         static SEEN: Mutex<Option<Record>> = Mutex::new(None);
         let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         let (wall, boot) = (nanos(SystemTime::now()), boot_clock());
@@ -55,7 +55,7 @@ impl Ages {
     }
 
     /// By the time watched in `root`; the record there is brought up to date, or why it was not.
-    pub(super) fn watched(root: &Root) -> (Self, Result<()>) {
+    pub(in crate::session) fn watched(root: &Root) -> (Self, Result<()>) {
         // The file system says what time it is only by stamping something; not the record, whose time says when it was true.
         let now = root.replace(NOW, "").and_then(|()| root.metadata(NOW)).map(|file| nanos(file.changed()));
         let _ = root.remove_file(NOW);
@@ -70,13 +70,13 @@ impl Ages {
     }
 
     /// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one.
-    pub(super) fn of(&self, entry: &Metadata) -> Duration {
+    pub(in crate::session) fn of(&self, entry: &Metadata) -> Duration {
         Duration::from_nanos(self.0.age(nanos(entry.changed())))
     }
 }
 
 /// Begins to watch, unless that was done already.
-pub(super) fn begin(root: &Root) {
+pub(in crate::session) fn begin(root: &Root) {
     if root.metadata(FILE).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         // Without it ages begin with the first sweep.
         let _ = Ages::watched(root);

@@ -39,8 +39,8 @@ impl Drop for SessionLock {
 impl Session {
     /// Takes the session's lock if nobody holds it.
     ///
-    /// No call of this crate takes it by itself but [`Sessions::remove`](super::Sessions::remove) and
-    /// [`Sessions::sweep`](super::Sessions::sweep). Take it around a loop that claims, delivers and clears, so that two
+    /// No call of this crate takes it by itself but [`Sessions::remove`](crate::session::Sessions::remove) and
+    /// [`Sessions::sweep`](crate::session::Sessions::sweep). Take it around a loop that claims, delivers and clears, so that two
     /// workers do not both find the same pending claim.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl SessionLock {
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if it is the lock of another session, or of one that was removed since.
-    pub(super) fn must_be_of(&self, session: &Session) -> Result<()> {
+    pub(in crate::session) fn must_be_of(&self, session: &Session) -> Result<()> {
         let (now, held) = (session.host().metadata(LOCK)?, self.file.metadata());
         match (now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id() {
             true => Ok(()),
@@ -102,7 +102,7 @@ impl SessionLock {
     }
 }
 
-pub(super) fn lock(host: &Root) -> Result<SessionLock> {
+pub(in crate::session) fn lock(host: &Root) -> Result<SessionLock> {
     // Opened before it is made: on a full disk a lock that is held must not look like one that cannot be made.
     let file = match host.open_contained(LOCK) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

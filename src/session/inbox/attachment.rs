@@ -57,7 +57,7 @@ impl<'a> Attachment<'a> {
     }
 
     /// An attachment that cannot be had; its outcome is the reason.
-    pub(super) fn unavailable(error: Error) -> Self {
+    pub(in crate::session) fn unavailable(error: Error) -> Self {
         Self::new(Content::Unavailable(error))
     }
 

@@ -1,11 +1,11 @@
 //! What a directory of sessions holds. One entry that cannot be read costs one entry.
 
-use super::marker::{Kind, kind_of};
-use super::sessions::{NEW, REMOVED};
-use super::{Sessions, event};
+use super::{NEW, REMOVED, Sessions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
 use crate::root::Left;
+use crate::session::event;
+use crate::session::handle::marker::{Kind, kind_of};
 
 /// How many refusals are reported by name.
 const REPORTED: usize = 32;

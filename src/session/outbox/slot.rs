@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::layout::CLAIMED;
-use super::{Session, Ticket};
+use super::ticket::Ticket;
 use crate::error::Result;
 use crate::name::MessageId;
+use crate::session::handle::Session;
+use crate::session::handle::parts::CLAIMED;
 
 /// The start of the host's own names in the outbox; no id begins like that.
 const ASIDE: &str = ".beneath-";

@@ -1,19 +1,16 @@
 //! Declared files, one outcome each.
 
 use std::collections::HashSet;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 
-use super::claim::one_name;
-use super::{MessageLimits, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::ContainedFile;
+use crate::session::event;
+use crate::session::handle::config::MessageLimits;
 
 /// The longest declared name that a report repeats.
 const NAME_SHOWN: usize = 4096;
 
-/// What became of the declared files; `T` is `Vec<u8>` or [`OutboxFile`].
+/// What became of the declared files; `T` is `Vec<u8>` or [`OutboxFile`](crate::session::OutboxFile).
 #[derive(Debug)]
 #[must_use = "files may have been refused"]
 #[non_exhaustive]
@@ -115,51 +112,11 @@ impl<T> Collector<T> {
     }
 }
 
-/// A file of a claimed message, open for reading up to its limit.
-///
-/// Reading fails with [`TooLarge`](ErrorKind::TooLarge) if the guest has made it longer than that.
-#[derive(Debug)]
-pub struct OutboxFile {
-    file: ContainedFile,
-    subject: PathBuf,
-    /// How many bytes may still come.
-    left: u64,
-}
-
-impl OutboxFile {
-    pub(super) fn new(file: ContainedFile, subject: impl AsRef<Path>, limit: u64) -> Result<Self> {
-        let subject = subject.as_ref().to_path_buf();
-        if file.len_hint() > limit {
-            return Err(Error::new("collect", subject, ErrorKind::TooLarge));
-        }
-        Ok(Self { file, subject, left: limit })
-    }
-
-    /// The size when it was opened; more or less may come.
-    #[must_use]
-    pub fn len_hint(&self) -> u64 {
-        self.file.len_hint()
-    }
-
-    /// The file itself, without the limit.
-    #[must_use]
-    pub fn into_contained(self) -> ContainedFile {
-        self.file
-    }
-}
-
-impl Read for OutboxFile {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // One byte more than is left tells the end from the limit.
-        let room = usize::try_from(self.left.saturating_add(1)).unwrap_or(usize::MAX);
-        let wanted = buffer.len().min(room);
-        let read = self.file.read(buffer.get_mut(..wanted).unwrap_or_default())?;
-        match self.left.checked_sub(read as u64) {
-            Some(left) => {
-                self.left = left;
-                Ok(read)
-            }
-            None => Err(Error::new("collect", &self.subject, ErrorKind::TooLarge).into()),
-        }
+/// A name that may be read: one component, a dotfile included.
+pub(super) fn one_name(raw: &str) -> Result<SafePath> {
+    let path = SafePath::new(raw).map_err(|error| error.with_kind(ErrorKind::InvalidName))?;
+    match path.depth() {
+        1 => Ok(path),
+        _ => Err(Error::new("collect", raw, ErrorKind::InvalidName).with_detail("is not one component")),
     }
 }

@@ -1,0 +1,101 @@
+//! Passing a claimed message on to another guest.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::claim::Claim;
+use super::collected::Collector;
+use crate::error::{Error, Result};
+use crate::name::MessageId;
+use crate::session::inbox::{Attachment, Delivery, Inbox};
+use crate::session::limited::OutboxFile;
+
+impl<'s> Claim<'s> {
+    /// Delivers the declared files to another session's inbox, as the message `id` there.
+    ///
+    /// Both sides are contained on their own. Files are copied, one at a time, so that neither guest holds anything of
+    /// the other's; a file that cannot be read is a refused outcome of the delivery. Tried again after a crash, it
+    /// finds what it had copied.
+    ///
+    /// The limits of both sides hold, those of the sender's outbox for what is really read: a file that grows meanwhile
+    /// counts with all its bytes.
+    ///
+    /// # Errors
+    /// Whatever is not the guests' doing and may be better [next time](Error::is_transient), for any of the files, on either
+    /// side: forward the message again then, before it is cleared. And the kinds of every resolution of the message's
+    /// directory itself.
+    ///
+    /// # Races
+    /// As [`read`](Self::read) on one side and [`Inbox::deliver`] on the other.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (from, _) = sessions.create(&beneath::SessionId::new("a"))?;
+    /// # let (to, _) = sessions.create(&beneath::SessionId::new("b"))?;
+    /// # from.guest().ensure_dir("outbox/7")?;
+    /// # from.guest().write_exclusive("outbox/7/plan.md", "# Plan")?;
+    /// use beneath::MessageId;
+    ///
+    /// let claim = from.outbox().claim(&MessageId::new("7"))?.unwrap();
+    /// let delivery = claim.forward(["plan.md", "missing.md"], &to.inbox(), &MessageId::new("from-a-7"))?;
+    /// assert_eq!(to.guest().read_contained("inbox/from-a-7/plan.md", 1024)?, b"# Plan");
+    /// assert_eq!(delivery.refusals().count(), 1);
+    /// claim.clear();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn forward<'t, N: AsRef<str>>(
+        &self,
+        declared: impl IntoIterator<Item = N>,
+        inbox: &Inbox<'t>,
+        id: &MessageId,
+    ) -> Result<Delivery<'t>> {
+        let dir = self.directory()?;
+        let mut collector: Collector<()> = Collector::new(self.session.config().outbox());
+        // Names first, files later: one descriptor at a time.
+        for raw in declared {
+            collector.add(raw.as_ref(), |_, _| Ok(((), 0)))?;
+        }
+        let names = collector.finish();
+        let room = AtomicU64::new(self.session.config().outbox().message_bytes());
+        let most = self.session.config().outbox().file_bytes();
+        let attachments: Vec<(String, Option<Error>)> =
+            names.files.into_iter().map(|file| (file.name, file.content.err())).collect();
+        let delivery = inbox.deliver(
+            id,
+            attachments.iter().map(|(name, refused)| {
+                let opened = match refused {
+                    Some(error) => Err(Error::new("forward", name, error.kind())),
+                    None => dir.open_contained(name).and_then(|file| {
+                        let most = most.min(room.load(Ordering::Relaxed));
+                        OutboxFile::new(file, Path::new(name), most)
+                    }),
+                };
+                match opened {
+                    Ok(file) => Attachment::from_reader(Counted { file, room: &room }).with_name(name),
+                    Err(error) => Attachment::unavailable(error),
+                }
+            }),
+        );
+        let failed =
+            delivery.refusals().find(|error| error.is_transient()).map(|error| error.again("forward"));
+        failed.map_or(Ok(delivery), Err)
+    }
+}
+
+/// A file whose bytes are taken off the room of its message as they are read: its size is the guest's to change.
+struct Counted<'r> {
+    file: OutboxFile,
+    room: &'r AtomicU64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        // The file was opened with the room as its limit, and no other is read meanwhile.
+        self.room.fetch_sub(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

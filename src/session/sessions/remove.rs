@@ -1,0 +1,149 @@
+//! Ending one session.
+
+use std::path::Path;
+
+use super::{REMOVED, Sessions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SessionId;
+use crate::root::{Removed, Root};
+use crate::session::event;
+use crate::session::handle::home::Identity;
+use crate::session::handle::lock::{SessionLock, lock};
+use crate::session::handle::marker::{Kind, kind_of, mark_doomed};
+use crate::session::handle::parts::{GUEST, HOST, TRASH};
+use crate::session::sweep::gone;
+
+impl Sessions {
+    /// Removes the session `id` with all it holds.
+    ///
+    /// The session first loses its name, so nobody opens it half removed and the id is free at once. Then the guest's
+    /// directory is moved into `host/trash` and removed there, within the config's budget, and the rest after it.
+    /// If a guest keeps creating, or a part may not be removed or is mounted, the report is not
+    /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again. Handles of the session that are still
+    /// open are [dead](crate::Session) from then on.
+    ///
+    /// A session that cannot be renamed, as one in a lower layer of an overlay, is marked as being removed and goes where it
+    /// is. Its id is free once all of it is gone; until then this call, and each sweep, goes on with it.
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, or it is itself a mount point;
+    /// [`NotFound`](ErrorKind::NotFound), also if `id` is a [group](Self::group) or anything else but a session;
+    /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
+    /// format; and the kinds of every resolution. Where there is no `flock`, nobody holds a lock.
+    ///
+    /// # Races
+    /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
+    /// Nothing outside the session is touched.
+    pub fn remove(&self, id: &SessionId) -> Result<Removed> {
+        self.retire(id, || Ok(true)).map(Option::unwrap_or_default)
+    }
+
+    /// Removes a session if it is `due` once its lock is held.
+    pub(super) fn retire(
+        &self,
+        id: &SessionId,
+        due: impl FnOnce() -> Result<bool>,
+    ) -> Result<Option<Removed>> {
+        let refuse = |why| Err(Error::new("remove session", id, ErrorKind::NotFound).with_detail(why));
+        match kind_of(&self.root, id.as_str())? {
+            Kind::Session => {}
+            Kind::Doomed => return self.destroy_in_place(id.as_str()).map(Some),
+            Kind::Group | Kind::Unmarked => return refuse("is not a session"),
+            kind => return refuse(kind.reason()),
+        }
+        let dir = self.root.descend(id)?;
+        let lock = self.lock_to_remove(&dir).map_err(|error| error.about(id))?;
+        if !due()? {
+            return Ok(None);
+        }
+        // Somebody may have removed it before the lock was held, and made it anew.
+        if Identity::of(&dir).ok() != Identity::at(&self.root, id).ok() {
+            return refuse("was removed");
+        }
+        let doomed = format!("{REMOVED}{}", SessionId::generate()?);
+        let in_place = match self.root.rename(id, &doomed) {
+            Ok(()) => false,
+            // A directory of a lower layer.
+            Err(error) if error.kind() == ErrorKind::CrossDevice => true,
+            Err(error) => return Err(error),
+        };
+        if in_place {
+            mark_doomed(&self.root, id.as_str())?;
+        }
+        // Nobody can lock it any more. FUSE keeps files that are unlinked while they are open, and their directory with them.
+        drop(lock);
+        let removed = if in_place { self.destroy_in_place(id.as_str()) } else { self.destroy(&doomed) };
+        match removed {
+            // A sweep was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(gone())),
+            removed => removed.map(Some),
+        }
+    }
+
+    /// The session's lock, or none where nobody can hold one.
+    fn lock_to_remove(&self, dir: &Root) -> Result<Option<SessionLock>> {
+        let host = match dir.descend(HOST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            host => host?.with_policy(self.config.host_policy()),
+        };
+        match lock(&host) {
+            // A session that lacks its state directory, or its lock file for want of space, can still go, and so can one where
+            // there are no locks. Nobody holds a lock that is not there.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::NoSpace | ErrorKind::Unsupported
+                ) =>
+            {
+                Ok(None)
+            }
+            lock => lock.map(Some),
+        }
+    }
+
+    /// Removes a session that could not be renamed. The marker goes last, since it says that the rest is to go.
+    pub(super) fn destroy_in_place(&self, name: &str) -> Result<Removed> {
+        let budget = self.config.budget();
+        let mut parts = Removed { complete: true, ..Removed::default() };
+        for part in [GUEST, HOST] {
+            match self.root.remove_tree_contained_within(Path::new(name).join(part), budget) {
+                Ok(removed) => add(&mut parts, removed),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if parts.complete {
+            add(&mut parts, self.root.remove_tree_contained_within(name, budget)?);
+        }
+        event::left_behind("remove session", &parts);
+        Ok(parts)
+    }
+
+    pub(super) fn destroy(&self, name: &str) -> Result<Removed> {
+        let budget = self.config.budget();
+        let guest = match self.doomed(name) {
+            Ok((dir, trash)) => dir.remove_tree_quarantined(GUEST, &trash, budget).unwrap_or_default(),
+            // It was made or removed only in part; what there is goes with the rest.
+            Err(_) => Removed::default(),
+        };
+        let mut removed = self.root.remove_tree_contained_within(name, budget)?;
+        removed.files += guest.files;
+        removed.directories += guest.directories;
+        event::left_behind("remove session", &removed);
+        Ok(removed)
+    }
+
+    fn doomed(&self, name: &str) -> Result<(Root, Root)> {
+        let dir = self.root.descend(name)?;
+        let trash = dir.descend(HOST)?.descend(TRASH)?;
+        Ok((dir, trash))
+    }
+}
+
+fn add(sum: &mut Removed, part: Removed) {
+    sum.files += part.files;
+    sum.directories += part.directories;
+    sum.complete &= part.complete;
+    sum.left.extend(part.left);
+    sum.left_total += part.left_total;
+}

@@ -1,0 +1,155 @@
+//! Ending all sessions that nobody has used for a while.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::{NEW, REMOVED, Sessions};
+use crate::error::{ErrorKind, Result};
+use crate::name::SessionId;
+use crate::root::{Limits, Metadata};
+use crate::session::handle::parts::{CLAIMED, GUEST, HOST, Part, STATE};
+use crate::session::sweep::Swept;
+use crate::session::sweep::clock::{self, Ages};
+
+/// How many entries, and levels, of the guest's side are looked at for the latest change.
+const LOOKED_AT: u64 = 1_000_000;
+const LOOKED_INTO: u32 = 64;
+
+impl Sessions {
+    /// Removes every session in which nothing happened for `idle`, and what interrupted calls have left.
+    ///
+    /// A session's age is that of the latest change the kernel saw to its directories and to anything the guest's side
+    /// holds; setting file times back does not make it older, nor setting them forward younger than that moment. No more
+    /// than a million entries and 64 levels of the guest's side are looked at; a session with more entries of which none is
+    /// young is left, as [`TooMany`](ErrorKind::TooMany), and so is one that the host could not look at for want of
+    /// descriptors or memory. What a host without privileges may not enter counts as old. A session whose lock is held is
+    /// left, as [`Busy`](ErrorKind::Busy).
+    ///
+    /// Only time counts that the host has watched: from the first session or sweep in this directory on, while the machine was
+    /// up. A wall clock that is set ahead, or comes up wrong after a boot, makes no session older. After a week with the
+    /// machine off, sessions go when they have been idle for `idle` without that week; see
+    /// [`sweep_by_wall_clock`](Self::sweep_by_wall_clock). The record of it is `.clock`, and sweeping often keeps it exact.
+    ///
+    /// # Errors
+    /// The kinds of every resolution of the directory itself. What happens to one session is reported in [`Swept`], and so is
+    /// a directory that cannot be read.
+    ///
+    /// # Races
+    /// The age is asked once more when the lock is held, so whoever takes the [lock](crate::Session::try_lock) around its
+    /// work loses none of it. What a guest does after that goes with the session.
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// # sessions.create(&SessionId::new("s"))?;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(sessions.sweep(Duration::from_secs(3600))?.kept, 1);
+    /// assert_eq!(sessions.sweep(Duration::ZERO)?.removed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep(&self, idle: Duration) -> Result<Swept> {
+        let (ages, kept) = Ages::watched(&self.root);
+        let mut swept = self.sweep_by(&ages, idle)?;
+        if let Err(error) = kept {
+            // Without the record nothing gets older, and so nothing goes.
+            swept.record(Path::new(clock::FILE), Err(error));
+        }
+        Ok(swept)
+    }
+
+    /// [`sweep`](Self::sweep), with ages that the wall clock shows now, time without power included.
+    ///
+    /// For machines that are off most of the time, or after a long pause. A clock that is wrong removes sessions in use.
+    ///
+    /// # Errors
+    /// Those of [`sweep`](Self::sweep).
+    ///
+    /// # Races
+    /// Those of [`sweep`](Self::sweep).
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// # sessions.create(&SessionId::new("s"))?;
+    /// assert_eq!(sessions.sweep_by_wall_clock(std::time::Duration::from_secs(3600))?.kept, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep_by_wall_clock(&self, idle: Duration) -> Result<Swept> {
+        self.sweep_by(&Ages::by_wall_clock(), idle)
+    }
+
+    fn sweep_by(&self, ages: &Ages, idle: Duration) -> Result<Swept> {
+        let survey = self.survey()?;
+        let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
+        for name in survey.remains {
+            // A session that is being made right now is young.
+            let young = || match self.root.metadata(&name) {
+                Ok(entry) => ages.of(&entry) < idle,
+                // It cannot be seen just now.
+                Err(error) => error.is_transient(),
+            };
+            if name.starts_with(REMOVED) || name.starts_with(NEW) && !young() {
+                swept.record(Path::new(&name), self.destroy(&name));
+            } else if !name.starts_with(NEW) {
+                swept.record(Path::new(&name), self.destroy_in_place(&name));
+            }
+        }
+        for id in survey.sessions {
+            let used = |host: &[&str]| self.used_within(&id, host, |entry| ages.of(entry) < idle);
+            let outcome = match used(&[CLAIMED, STATE]) {
+                Ok(true) => Ok(None),
+                // Making the lock file has changed the directory of states.
+                Ok(false) => self.retire(&id, || used(&[CLAIMED]).map(|used| !used)),
+                Err(error) => Err(error),
+            };
+            match outcome.transpose() {
+                Some(removed) => swept.record(id.as_ref(), removed),
+                None => swept.kept += 1,
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Whether anything that both sides use is `young`, or any of these directories of the host's.
+    fn used_within(&self, id: &SessionId, host: &[&str], young: impl Fn(&Metadata) -> bool) -> Result<bool> {
+        if young(&self.root.metadata(id)?) {
+            return Ok(true);
+        }
+        let guest = Path::new(id.as_str()).join(GUEST);
+        let parts = Part::ALL.iter().map(|part| guest.join(part));
+        let others = host.iter().map(|part| [id.as_str(), HOST, *part].iter().collect());
+        for path in parts.chain(others).chain([guest.clone()]) {
+            match self.root.metadata(path) {
+                Ok(entry) if young(&entry) => return Ok(true),
+                // A host that lacks descriptors or memory sees nothing, which is no reason to remove anything.
+                Err(error) if error.is_transient() => return Err(error),
+                // What the guest has replaced says nothing.
+                _ => {}
+            }
+        }
+        let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
+        let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
+        let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
+            Ok(walk) => walk,
+            // A guest that has closed its directory would otherwise keep it for ever.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut seen: u64 = 0;
+        for entry in walk {
+            seen += 1;
+            match entry {
+                Ok(entry) if young(entry.metadata()) => return Ok(true),
+                // What was not looked at may be young.
+                Err(error) if error.is_transient() || seen > LOOKED_AT => return Err(error.about(id)),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
