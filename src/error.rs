@@ -7,7 +7,9 @@ mod kind;
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -20,22 +22,45 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An operation that was refused or failed.
 ///
-/// It tells the [kind](Self::kind), the operation and the relative subject. Text that a guest chose is always
+/// It has a [kind](Self::kind), the operation and the relative subject. Text that a guest chose is always
 /// escaped, and no host path appears in it. The cause from the system, if there is one, is its
 /// [`source`](std::error::Error::source).
-#[derive(Debug, thiserror::Error)]
+///
+/// Two errors are equal if kind, operation, subject and text are, and the errno behind them if there is one. With the feature
+/// `serde` an error is serialised as its kind, operation, subject (what is not UTF-8 in it replaced) and message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation}{}: {}", Subject(.subject.as_deref()), Reason(.kind, .detail.as_deref()))]
 struct Inner {
     operation: &'static str,
     subject: Option<PathBuf>,
     kind: ErrorKind,
     detail: Option<Cow<'static, str>>,
-    source: Option<io::Error>,
+    source: Option<Cause>,
 }
+
+/// What the system reported, shared by all copies of an error.
+#[derive(Clone, Debug)]
+struct Cause(Arc<io::Error>);
+
+impl Deref for Cause {
+    type Target = io::Error;
+
+    fn deref(&self) -> &io::Error {
+        &self.0
+    }
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        (self.raw_os_error(), self.kind()) == (other.raw_os_error(), other.kind())
+    }
+}
+
+impl Eq for Cause {}
 
 struct Subject<'a>(Option<&'a Path>);
 
@@ -74,13 +99,28 @@ impl Error {
     pub(crate) fn without_subject(operation: &'static str, errno: Errno) -> Self {
         let (kind, detail) = meaning(errno);
         let detail = detail.map(Cow::Borrowed);
-        Self(Box::new(Inner { operation, subject: None, kind, detail, source: Some(errno.into()) }))
+        Self(Box::new(Inner {
+            operation,
+            subject: None,
+            kind,
+            detail,
+            source: Some(Cause(Arc::new(errno.into()))),
+        }))
     }
 
     pub(crate) fn from_errno(operation: &'static str, subject: impl AsRef<Path>, errno: Errno) -> Self {
         let mut error = Self::without_subject(operation, errno);
         error.0.subject = Some(subject.as_ref().to_path_buf());
         error
+    }
+
+    /// The error that a reader or writer of this crate put into `error`; what others report is `Io`.
+    #[cfg(any(feature = "session", feature = "artifacts"))]
+    pub(crate) fn from_io(operation: &'static str, subject: impl AsRef<Path>, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(own) => own,
+            Err(other) => Self::new(operation, subject, ErrorKind::Io).with_source(other),
+        }
     }
 
     /// Says more than the kind does; replaces the kind's text in the display.
@@ -90,30 +130,22 @@ impl Error {
     }
 
     pub(crate) fn with_source(mut self, source: io::Error) -> Self {
-        self.0.source = Some(source);
+        self.0.source = Some(Cause(Arc::new(source)));
         self
     }
 
-    /// The same failure, told of another subject.
+    /// The same failure, reported of another subject.
     pub(crate) fn about(mut self, subject: impl AsRef<Path>) -> Self {
         self.0.subject = Some(subject.as_ref().to_path_buf());
         self
     }
 
-    /// The same failure once more, as that of another operation.
+    /// The same failure, as that of another operation.
     #[cfg(feature = "session")]
     pub(crate) fn again(&self, operation: &'static str) -> Self {
-        let source = self.0.source.as_ref();
-        Self(Box::new(Inner {
-            operation,
-            subject: self.0.subject.clone(),
-            kind: self.0.kind,
-            detail: self.0.detail.clone(),
-            source: source.map(|source| match source.raw_os_error() {
-                Some(errno) => io::Error::from_raw_os_error(errno),
-                None => source.kind().into(),
-            }),
-        }))
+        let mut error = self.clone();
+        error.0.operation = operation;
+        error
     }
 
     pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
@@ -170,6 +202,20 @@ impl From<Error> for io::Error {
     }
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for Error {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+
+        let mut fields = serializer.serialize_struct("Error", 4)?;
+        fields.serialize_field("kind", &self.kind())?;
+        fields.serialize_field("operation", self.operation())?;
+        fields.serialize_field("subject", &self.subject().map(Path::to_string_lossy))?;
+        fields.serialize_field("message", &self.to_string())?;
+        fields.end()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn error_tells_operation_kind_and_subject() {
+    fn error_has_operation_kind_and_subject() {
         let error = Error::from_errno("read", "a/b", Errno::LOOP).with_kind(ErrorKind::Escape).about("c");
         assert_eq!((error.operation(), error.kind()), ("read", ErrorKind::Escape));
         assert_eq!(error.subject(), Some(Path::new("c")));
@@ -240,5 +286,17 @@ mod tests {
             source.downcast_ref::<io::Error>().unwrap().raw_os_error(),
             Some(Errno::NOENT.raw_os_error())
         );
+    }
+
+    #[test]
+    fn a_copy_is_equal_and_keeps_the_source() {
+        let error = Error::from_errno("read", "x", Errno::NOENT);
+        let copy = error.clone();
+        assert_eq!(copy, error);
+        let source = std::error::Error::source(&copy).and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(Errno::NOENT.raw_os_error()));
+        assert_ne!(error, Error::from_errno("read", "x", Errno::LOOP).with_kind(ErrorKind::NotFound));
+        assert_ne!(error, Error::new("read", "x", ErrorKind::NotFound));
+        assert_ne!(error, error.clone().about("y"));
     }
 }

@@ -270,7 +270,7 @@ impl Workspace<'_> {
         let path = self.path(from)?;
         let mut file = OutboxFile::new(self.session.guest().open_contained(&path)?, &path, max_bytes)?;
         let mut copy = other.new_file(to)?;
-        std::io::copy(&mut file, &mut copy).map_err(|error| failed_copy(error, &path))?;
+        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io("move", &path, error))?;
         copy.commit()?;
         self.session.guest().remove_file(path)
     }
@@ -372,11 +372,4 @@ fn allow_link(error: Error) -> Result<()> {
 
 fn is_hidden(path: &Path) -> bool {
     path.components().any(|component| component.as_os_str().as_encoded_bytes().starts_with(b"."))
-}
-
-fn failed_copy(error: std::io::Error, path: &Path) -> Error {
-    match error.downcast::<Error>() {
-        Ok(own) => own,
-        Err(other) => Error::new("move", path, ErrorKind::Io).with_source(other),
-    }
 }
