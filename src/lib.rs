@@ -89,6 +89,7 @@ compile_error!(
 
 #[cfg(feature = "artifacts")]
 pub mod artifacts;
+mod entropy;
 mod error;
 mod name;
 mod root;

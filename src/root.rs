@@ -5,6 +5,8 @@ mod acl;
 mod budget;
 mod draft;
 mod entries;
+#[cfg(any(feature = "session", feature = "artifacts"))]
+mod flock;
 mod metadata;
 mod new_file;
 mod path;
@@ -29,6 +31,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 pub use access::{Applied, Execute};
 pub use budget::{Budget, Left, Removed};
 pub use entries::Ensured;
+#[cfg(any(feature = "session", feature = "artifacts"))]
+pub(crate) use flock::Flock;
 pub use metadata::{FileType, Metadata};
 pub use new_file::NewFile;
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};

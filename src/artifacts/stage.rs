@@ -11,9 +11,9 @@ use super::plan::Planned;
 use super::publish::TREE;
 use super::record::Record;
 use super::snapshot::digest;
-use super::state::{Lock, Places, discard, forget};
+use super::state::{Places, discard, forget};
 use crate::error::Result;
-use crate::root::{Limits, NewFile, Root};
+use crate::root::{Flock, Limits, NewFile, Root};
 
 /// The directory of a restore in staging.
 pub(crate) const RESTORE: &str = "restore";
@@ -25,12 +25,12 @@ pub(crate) struct Stage {
     places: Arc<Places>,
     log: Mutex<Log>,
     /// Held as long as anything may still be written, even after the caller has gone.
-    _lock: Arc<Lock>,
+    _lock: Arc<Flock>,
 }
 
 impl Stage {
     /// Opens the tree for more files.
-    pub(crate) fn open(places: Arc<Places>, lock: Arc<Lock>) -> Result<Self> {
+    pub(crate) fn open(places: Arc<Places>, lock: Arc<Flock>) -> Result<Self> {
         places.staging.ensure_dir(TREE)?;
         places.staging.ensure_dir(PARTS)?;
         let log = Mutex::new(Log::append(&places.state)?);

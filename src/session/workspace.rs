@@ -11,7 +11,7 @@
 mod list;
 mod tail;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::handle::Session;
 use super::handle::parts::{Part, TRASH};
@@ -202,7 +202,7 @@ impl Workspace<'_> {
         let path = self.path(from)?;
         let mut file = OutboxFile::new(self.session.guest().open_contained(&path)?, &path, max_bytes)?;
         let mut copy = other.new_file(to)?;
-        std::io::copy(&mut file, &mut copy).map_err(|error| failed_copy(error, &path))?;
+        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io("move", &path, error))?;
         copy.commit()?;
         self.session.guest().remove_file(path)
     }
@@ -272,12 +272,5 @@ fn allow_link(error: Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Symlink => Ok(()),
         _ => Err(error),
-    }
-}
-
-fn failed_copy(error: std::io::Error, path: &Path) -> Error {
-    match error.downcast::<Error>() {
-        Ok(own) => own,
-        Err(other) => Error::new("move", path, ErrorKind::Io).with_source(other),
     }
 }

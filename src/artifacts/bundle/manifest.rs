@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 use crate::artifacts::limits::ObjectLimits;
-use crate::artifacts::record::{Digest, hex, unhex};
+use crate::artifacts::record::{Digest, unhex};
 use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
+use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::{FileType, Limits, Root};
@@ -73,7 +74,7 @@ impl Manifest {
     #[must_use]
     pub fn to_text(&self) -> String {
         self.files.iter().fold(String::new(), |mut text, (path, digest)| {
-            text.push_str(&hex(digest));
+            text.push_str(&hex(*digest));
             text.push_str("  ");
             text.push_str(path.as_str());
             text.push('\n');
