@@ -100,7 +100,7 @@ fn host() -> Result<()> {
     Ok(())
 }
 
-fn tell(delivery: &Delivery<'_>) {
+fn tell(delivery: &Delivery) {
     for outcome in delivery.outcomes() {
         match outcome {
             Outcome::Saved(file) => println!("  saved    {} ({} bytes)", file.guest_path, file.bytes),

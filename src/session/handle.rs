@@ -17,15 +17,23 @@ use crate::root::Root;
 /// One session: a directory shared with a guest, and one of the host's own.
 ///
 /// A session made by [`Sessions`](super::Sessions) or laid over existing directories by [`from_roots`](Self::from_roots). Several
-/// `Session`s may be open on the same directories; [`try_lock`](Self::try_lock) is there to take turns.
+/// `Session`s may be open on the same directories; [`try_lock`](Self::try_lock) is there to take turns. A clone is cheap and
+/// shares the handles, and so does everything that a session gives out: inbox, outbox, workspace, claims and tails have no
+/// lifetime and move to other threads.
 ///
 /// Once a session of [`Sessions`](super::Sessions) was removed, delivering, claiming and locking through a handle that is still open
 /// is [`NotFound`](crate::ErrorKind::NotFound), also if the id was made anew.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Session {
+    places: Arc<Places>,
+    config: Arc<SessionsConfig>,
+}
+
+/// What all clones of a session share.
+#[derive(Debug)]
+struct Places {
     guest: Root,
     host: Root,
-    config: Arc<SessionsConfig>,
     /// None for a session that is laid over directories.
     home: Option<Home>,
     /// Two directories of the host's side that every collection needs; no guest can replace them.
@@ -74,34 +82,35 @@ impl Session {
     }
 
     pub(super) fn assemble(guest: Root, host: Root, config: Arc<SessionsConfig>, home: Option<Home>) -> Self {
-        Self { guest, host, config, home, claimed: OnceLock::new(), trash: OnceLock::new() }
+        let (claimed, trash) = (OnceLock::new(), OnceLock::new());
+        Self { places: Arc::new(Places { guest, host, home, claimed, trash }), config }
     }
 
     /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed.
     pub(super) fn alive(&self) -> Result<()> {
-        self.home.as_ref().map_or(Ok(()), Home::check)
+        self.places.home.as_ref().map_or(Ok(()), Home::check)
     }
 
     /// Where claimed messages are. A person may have removed it since; then it is NotFound to whatever is moved there.
     pub(super) fn claimed(&self) -> Result<&Root> {
-        shelf(&self.host, parts::CLAIMED, &self.claimed)
+        shelf(self.host(), parts::CLAIMED, &self.places.claimed)
     }
 
     /// Where things go to be removed; as [`claimed`](Self::claimed).
     pub(super) fn trash(&self) -> Result<&Root> {
-        shelf(&self.host, parts::TRASH, &self.trash)
+        shelf(self.host(), parts::TRASH, &self.places.trash)
     }
 
     /// The directory that the guest may write to.
     #[must_use]
     pub fn guest(&self) -> &Root {
-        &self.guest
+        &self.places.guest
     }
 
     /// The directory that only the host can reach.
     #[must_use]
     pub fn host(&self) -> &Root {
-        &self.host
+        &self.places.host
     }
 
     /// The config in force.

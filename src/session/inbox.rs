@@ -34,20 +34,20 @@ pub use delivery::{Delivery, Outcome, RolledBack, SavedFile};
 pub use message::rewrite_message;
 
 /// The guest's inbox; see [`Session::inbox`].
-#[derive(Clone, Copy, Debug)]
-pub struct Inbox<'s> {
-    session: &'s Session,
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    session: Session,
 }
 
 impl Session {
     /// The directory in which the guest finds what it is sent.
     #[must_use]
-    pub fn inbox(&self) -> Inbox<'_> {
-        Inbox { session: self }
+    pub fn inbox(&self) -> Inbox {
+        Inbox { session: self.clone() }
     }
 }
 
-impl<'s> Inbox<'s> {
+impl Inbox {
     /// Writes the attachments of a message to `inbox/<message>`, and tells what became of each.
     ///
     /// Names are derived from what the sender said, repaired, and numbered when they are taken. The directory is made
@@ -96,8 +96,8 @@ impl<'s> Inbox<'s> {
         &self,
         id: &MessageId,
         attachments: impl IntoIterator<Item = Attachment<'a>>,
-    ) -> Delivery<'s> {
-        let mut writer = Writer::new(self.session, id);
+    ) -> Delivery {
+        let mut writer = Writer::new(&self.session, id);
         let most = usize::try_from(self.limits().files()).unwrap_or(usize::MAX);
         let mut attachments = attachments.into_iter();
         let mut outcomes: Vec<Outcome> = attachments
@@ -117,7 +117,7 @@ impl<'s> Inbox<'s> {
             writer.made_directory = self.session.guest().remove_dir(&writer.path).is_err();
         }
         let made_directory = writer.made_directory;
-        Delivery { session: self.session, id: id.clone(), outcomes, not_tried, made_directory }
+        Delivery { session: self.session.clone(), id: id.clone(), outcomes, not_tried, made_directory }
     }
 
     pub(super) fn limits(&self) -> MessageLimits {
@@ -181,7 +181,7 @@ impl<'s> Inbox<'s> {
     /// # Races
     /// As [`Root::remove_tree_quarantined`](crate::Root::remove_tree_quarantined).
     pub fn clear(&self, id: &MessageId) -> Result<Removed> {
-        remove_entry(self.session, Part::Inbox, id.as_str().as_ref())
+        remove_entry(&self.session, Part::Inbox, id.as_str().as_ref())
     }
 
     /// Removes every entry of the inbox that nobody has changed for `age`, by the kernel's clock.
@@ -192,7 +192,7 @@ impl<'s> Inbox<'s> {
     /// # Races
     /// A message that is being delivered is young.
     pub fn clear_older_than(&self, age: Duration) -> Result<Swept> {
-        sweep_part(self.session, Part::Inbox, age)
+        sweep_part(&self.session, Part::Inbox, age)
     }
 }
 

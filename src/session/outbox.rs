@@ -45,9 +45,9 @@ const REPORTED: usize = 32;
 ///
 /// [`collect`](Self::collect) is the loop that loses nothing and sends nothing twice. The other calls are its parts, for
 /// those who take messages one by one.
-#[derive(Clone, Copy, Debug)]
-pub struct Outbox<'s> {
-    session: &'s Session,
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    session: Session,
 }
 
 /// What is in the outbox; see [`Outbox::messages`].
@@ -67,12 +67,12 @@ pub struct Messages {
 impl Session {
     /// The directory in which the guest leaves what it sends.
     #[must_use]
-    pub fn outbox(&self) -> Outbox<'_> {
-        Outbox { session: self }
+    pub fn outbox(&self) -> Outbox {
+        Outbox { session: self.clone() }
     }
 }
 
-impl<'s> Outbox<'s> {
+impl Outbox {
     /// Lists the messages in the outbox; links, files and names that are no id are refused.
     ///
     /// # Errors
@@ -148,10 +148,10 @@ impl<'s> Outbox<'s> {
     /// assert!(session.outbox().claim(&MessageId::new("42"))?.is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn claim(&self, id: &MessageId) -> Result<Option<Claim<'s>>> {
+    pub fn claim(&self, id: &MessageId) -> Result<Option<Claim>> {
         self.session
             .alive()
-            .and_then(|()| shelf::take(self.session, id))
+            .and_then(|()| shelf::take(&self.session, id))
             .inspect_err(|error| event::refused("claim", error))
     }
 
@@ -167,11 +167,11 @@ impl<'s> Outbox<'s> {
     /// # Races
     /// Another worker's claims are pending too: take the session's [lock](Session::try_lock) first, or use
     /// [`collect`](Self::collect), which asks for it.
-    pub fn pending(&self) -> Result<Vec<Claim<'s>>> {
-        let slots = shelf::slots(self.session)?;
+    pub fn pending(&self) -> Result<Vec<Claim>> {
+        let slots = shelf::slots(&self.session)?;
         slots
             .into_iter()
-            .filter_map(|slot| shelf::load(self.session, slot, shelf::BEGUN).transpose())
+            .filter_map(|slot| shelf::load(&self.session, slot, shelf::BEGUN).transpose())
             .collect()
     }
 }

@@ -80,7 +80,7 @@ const REMOVED: &str = ".removed-";
 /// assert!(!sessions.exists(&id)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sessions {
     root: Arc<Root>,
     config: Arc<SessionsConfig>,

@@ -45,20 +45,20 @@ pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 /// assert_eq!(paths, ["src", "src/main.rs"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Workspace<'s> {
-    session: &'s Session,
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    session: Session,
 }
 
 impl Session {
     /// The directory in which the guest works.
     #[must_use]
-    pub fn workspace(&self) -> Workspace<'_> {
-        Workspace { session: self }
+    pub fn workspace(&self) -> Workspace {
+        Workspace { session: self.clone() }
     }
 }
 
-impl Workspace<'_> {
+impl Workspace {
     /// Writes a new file, and the directories above it.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Workspace<'_> {
     ///
     /// # Races
     /// What this guest writes to the old file meanwhile may be lost.
-    pub fn move_to(&self, from: &str, other: &Workspace<'_>, to: &str, max_bytes: u64) -> Result<()> {
+    pub fn move_to(&self, from: &str, other: &Workspace, to: &str, max_bytes: u64) -> Result<()> {
         let path = self.path(from)?;
         let mut file = OutboxFile::new(self.session.guest().open_contained(&path)?, &path, max_bytes)?;
         let mut copy = other.new_file(to)?;

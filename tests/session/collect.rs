@@ -33,7 +33,7 @@ impl Service {
 }
 
 /// The content of the message's one declared file.
-fn text(claim: &Claim<'_>) -> beneath::Result<String> {
+fn text(claim: &Claim) -> beneath::Result<String> {
     let collected = claim.read(["f"])?;
     Ok(collected.found().map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect())
 }
@@ -41,7 +41,7 @@ fn text(claim: &Claim<'_>) -> beneath::Result<String> {
 fn turn_with(
     session: &Session,
     ledger: &mut impl Ledger<Error>,
-    send: impl FnMut(&Claim<'_>) -> beneath::Result<Disposition>,
+    send: impl FnMut(&Claim) -> beneath::Result<Disposition>,
 ) -> Collection<Error> {
     let lock = session.try_lock().unwrap();
     session.outbox().collect(&lock, ledger, send).unwrap()
@@ -108,7 +108,7 @@ fn one_message_that_fails_does_not_keep_the_others() {
         for name in ["a", "bad", "c"] {
             stage.send(name, &[("f", name.as_bytes())]);
         }
-        let failing = |claim: &Claim<'_>| match claim.id().as_str() {
+        let failing = |claim: &Claim| match claim.id().as_str() {
             "bad" => Err(text_of_a_missing_host_file(stage)),
             _ => Ok(Disposition::Done),
         };

@@ -20,7 +20,7 @@ fn id() -> MessageId {
     MessageId::new("42")
 }
 
-fn content(claim: &Claim<'_>) -> Vec<u8> {
+fn content(claim: &Claim) -> Vec<u8> {
     let collected = claim.read(["a"]).unwrap();
     let (_, bytes) = collected.found().next().unwrap();
     bytes.clone()

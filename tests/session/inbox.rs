@@ -98,7 +98,7 @@ fn a_retry_finds_what_the_first_try_saved() {
         assert!(first.outcomes().iter().all(|outcome| matches!(outcome, Outcome::Saved(_))));
         let second = inbox.deliver(&id(), attachments());
         assert!(second.outcomes().iter().all(|outcome| matches!(outcome, Outcome::AlreadySaved(_))));
-        let paths = |delivery: &beneath::session::Delivery<'_>| {
+        let paths = |delivery: &beneath::session::Delivery| {
             delivery.files().map(|file| file.guest_path.clone()).collect::<Vec<_>>()
         };
         assert_eq!(paths(&first), paths(&second));

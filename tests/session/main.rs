@@ -35,4 +35,5 @@ mod protocol;
 mod sessions;
 mod support;
 mod tail;
+mod threads;
 mod workspace;

@@ -187,7 +187,7 @@ fn forwards_between_sessions_both_sides_contained() {
         symlink(stage.home.path().join(".ssh/id_rsa"), stage.guest("outbox/42/key")).unwrap();
         let claim = stage.session.outbox().claim(&id()).unwrap().unwrap();
         let declared = ["a.txt", "key", "missing", "a.txt", "../x", ".env"];
-        let forward = |claim: &Claim<'_>| {
+        let forward = |claim: &Claim| {
             let delivery = claim.forward(declared, &other.inbox(), &MessageId::new("a2a:1")).unwrap();
             let files: Vec<String> = delivery.files().map(|file| file.name.to_string()).collect();
             let kinds: Vec<ErrorKind> = delivery.refusals().map(beneath::Error::kind).collect();

@@ -261,7 +261,7 @@ fn naive_error(error: &std::io::Error) -> Error {
     nowhere.expect_err("there is no such directory")
 }
 
-fn delivered(session: &Session) -> beneath::session::Delivery<'_> {
+fn delivered(session: &Session) -> beneath::session::Delivery {
     let content = hosts();
     let attachments = [
         Attachment::from_bytes(content.as_bytes()).with_name("one.bin"),

@@ -49,7 +49,7 @@ impl Session {
         self.alive()?;
         let lock = lock(self.host())?;
         // Nobody removes it from here on: that takes the lock.
-        self.home.as_ref().map_or(Ok(()), Home::check_marker)?;
+        self.places.home.as_ref().map_or(Ok(()), Home::check_marker)?;
         Ok(lock)
     }
 

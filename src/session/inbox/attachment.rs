@@ -26,7 +26,7 @@ pub(super) enum Content<'a> {
     Bytes(&'a [u8]),
     #[cfg(feature = "json")]
     Base64(&'a str),
-    Reader(Box<dyn Read + 'a>),
+    Reader(Box<dyn Read + Send + 'a>),
     /// There is none, for this reason.
     Unavailable(Error),
 }
@@ -52,7 +52,7 @@ impl<'a> Attachment<'a> {
     /// An attachment that is read while it is written, in chunks of up to 64 KiB. Reading ends with the chunk that passes
     /// the limit, so the reader may be left up to 64 KiB past it.
     #[must_use]
-    pub fn from_reader(reader: impl Read + 'a) -> Self {
+    pub fn from_reader(reader: impl Read + Send + 'a) -> Self {
         Self::new(Content::Reader(Box::new(reader)))
     }
 

@@ -55,8 +55,8 @@ impl Outcome {
 /// What became of a message's attachments; see [`Inbox::deliver`](super::Inbox::deliver).
 #[derive(Debug)]
 #[must_use = "attachments may have been refused"]
-pub struct Delivery<'s> {
-    pub(super) session: &'s Session,
+pub struct Delivery {
+    pub(super) session: Session,
     pub(super) id: MessageId,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) not_tried: u64,
@@ -75,7 +75,7 @@ pub struct RolledBack {
     pub left: Vec<(SafeName, Error)>,
 }
 
-impl Delivery<'_> {
+impl Delivery {
     /// The message.
     #[must_use]
     pub fn id(&self) -> &MessageId {

@@ -62,7 +62,7 @@ mod scan;
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn rewrite_message<'s>(inbox: &Inbox<'s>, id: &MessageId, json: &str) -> (String, Delivery<'s>) {
+pub fn rewrite_message(inbox: &Inbox, id: &MessageId, json: &str) -> (String, Delivery) {
     let most = usize::try_from(inbox.limits().files()).unwrap_or(usize::MAX);
     let mut payloads = Vec::new();
     let mut past = 0;

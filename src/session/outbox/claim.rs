@@ -35,8 +35,8 @@ pub enum Place {
 /// Dropping it changes nothing: the message stays [pending](super::Outbox::pending).
 #[derive(Debug)]
 #[must_use = "a claim stays pending until it is cleared or released"]
-pub struct Claim<'s> {
-    pub(super) session: &'s Session,
+pub struct Claim {
+    pub(super) session: Session,
     id: MessageId,
     slot: Slot,
     place: Place,
@@ -74,15 +74,9 @@ pub struct Cleared {
     pub removed: Removed,
 }
 
-impl<'s> Claim<'s> {
-    pub(super) fn new(
-        session: &'s Session,
-        id: MessageId,
-        slot: Slot,
-        place: Place,
-        dir: Option<Root>,
-    ) -> Self {
-        Self { session, id, slot, place, dir }
+impl Claim {
+    pub(super) fn new(session: &Session, id: MessageId, slot: Slot, place: Place, dir: Option<Root>) -> Self {
+        Self { session: session.clone(), id, slot, place, dir }
     }
 
     /// The message's id, as the guest chose it. A guest may use it again for another message.
@@ -264,7 +258,7 @@ impl<'s> Claim<'s> {
         }?;
         match self.place {
             Place::Moved => Ok(removed),
-            Place::InPlace(_) => remove_entry(self.session, Part::Outbox, self.slot.aside().as_ref()),
+            Place::InPlace(_) => remove_entry(&self.session, Part::Outbox, self.slot.aside().as_ref()),
         }
     }
 
@@ -290,7 +284,7 @@ impl<'s> Claim<'s> {
                 guest.move_to(Part::Outbox.as_ref().join(self.slot.aside()), guest, there)?
             }
         };
-        self.slot.forget(self.session, &self.id);
+        self.slot.forget(&self.session, &self.id);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::name::MessageId;
 use crate::session::inbox::{Attachment, Delivery, Inbox};
 use crate::session::limited::OutboxFile;
 
-impl<'s> Claim<'s> {
+impl Claim {
     /// Delivers the declared files to another session's inbox, as the message `id` there.
     ///
     /// Both sides are contained on their own. Files are copied, one at a time, so that neither guest holds anything of
@@ -46,12 +46,12 @@ impl<'s> Claim<'s> {
     /// claim.clear();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forward<'t, N: AsRef<str>>(
+    pub fn forward<N: AsRef<str>>(
         &self,
         declared: impl IntoIterator<Item = N>,
-        inbox: &Inbox<'t>,
+        inbox: &Inbox,
         id: &MessageId,
-    ) -> Result<Delivery<'t>> {
+    ) -> Result<Delivery> {
         let dir = self.directory()?;
         let mut collector: Collector<()> = Collector::new(self.session.config().outbox());
         // Names first, files later: one descriptor at a time.

@@ -46,7 +46,7 @@ pub(super) const BEGUN: Duration = Duration::from_secs(60);
 const NOTE: u64 = 32;
 
 /// Takes a message.
-pub(super) fn take<'s>(session: &'s Session, id: &MessageId) -> Result<Option<Claim<'s>>> {
+pub(super) fn take(session: &Session, id: &MessageId) -> Result<Option<Claim>> {
     let there = Part::Outbox.as_ref().join(id);
     for _ in 0..TRIES {
         let slot = Slot::new()?;
@@ -85,13 +85,13 @@ fn make(session: &Session, slot: &Slot) -> Result<Root> {
 }
 
 /// The guest may have exchanged the message until it was moved; now it can no longer.
-fn moved<'s>(
-    session: &'s Session,
+fn moved(
+    session: &Session,
     slot: &Slot,
     shelf: &Root,
     id: &MessageId,
     synced: Result<()>,
-) -> Result<Option<Claim<'s>>> {
+) -> Result<Option<Claim>> {
     let there = Part::Outbox.as_ref().join(id);
     match shelf.descend(id) {
         Ok(dir) => {
@@ -112,12 +112,7 @@ fn moved<'s>(
 }
 
 /// Gives a message another name in the outbox. If that fails, the note is taken back.
-fn take_in_place<'s>(
-    session: &'s Session,
-    slot: &Slot,
-    id: &MessageId,
-    why: ErrorKind,
-) -> Result<Option<Claim<'s>>> {
+fn take_in_place(session: &Session, slot: &Slot, id: &MessageId, why: ErrorKind) -> Result<Option<Claim>> {
     let there = Part::Outbox.as_ref().join(id);
     let renamed = session.guest().descend(Part::Outbox).and_then(|outbox| {
         let synced = outbox.move_to(id, &outbox, slot.aside())?;
@@ -170,7 +165,7 @@ pub(super) fn slots(session: &Session) -> Result<Vec<Slot>> {
 
 /// The claim in a slot, durable if the policy asks for that. `None` if it holds none; an empty one that is older than `begun`
 /// is removed.
-pub(super) fn load(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Claim<'_>>> {
+pub(super) fn load(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Claim>> {
     match look_into(session, slot, begun) {
         // Another worker has cleared it meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -178,7 +173,7 @@ pub(super) fn load(session: &Session, slot: Slot, begun: Duration) -> Result<Opt
     }
 }
 
-fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Claim<'_>>> {
+fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Claim>> {
     let path = slot.path();
     let mut entries = session.host().list(&path)?;
     let Some(entry) = entries.next().transpose()? else {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::session::handle::parts::{CLAIMED, Part, TRASH};
 use crate::session::sweep::{Deadline, Swept, age, gone, sweep_until};
 
-impl Outbox<'_> {
+impl Outbox {
     /// Removes what nobody has touched for `limit`: messages in the outbox, pending claims, and the remains of
     /// interrupted removals. Messages that failed for good, or were never asked for, end here.
     ///
@@ -46,7 +46,7 @@ impl Outbox<'_> {
                 swept.record(entry.path(), removed);
             }
         }
-        sweep_until(self.session, Part::Outbox, limit, deadline, &mut swept)?;
+        sweep_until(&self.session, Part::Outbox, limit, deadline, &mut swept)?;
         Ok(swept)
     }
 }

@@ -144,12 +144,12 @@ impl<E> Collection<E> {
         }
     }
 
-    fn clear(&mut self, claim: Claim<'_>) {
+    fn clear(&mut self, claim: Claim) {
         self.left_behind += u64::from(!claim.clear().removed.complete);
     }
 }
 
-impl<'s> Outbox<'s> {
+impl Outbox {
     /// Hands out each message once: what a crash has left, then what is in the outbox, oldest first.
     ///
     /// For each message: it is claimed; if the `ledger` has its [ticket](Claim::ticket), it is removed; else `send` gets
@@ -212,14 +212,14 @@ impl<'s> Outbox<'s> {
         &self,
         lock: &SessionLock,
         ledger: &mut (impl Ledger<E> + ?Sized),
-        mut send: impl FnMut(&Claim<'s>) -> Result<Disposition, E>,
+        mut send: impl FnMut(&Claim) -> Result<Disposition, E>,
     ) -> Result<Collection<E>> {
-        lock.must_be_of(self.session)?;
+        lock.must_be_of(&self.session)?;
         let mut turn = Turn { collection: Collection::new(), ledger, send: &mut send, stopped: false };
-        for slot in shelf::slots(self.session)? {
+        for slot in shelf::slots(&self.session)? {
             let ticket = slot.ticket.clone();
             // With the lock held nobody else is in the middle of a claim.
-            match shelf::load(self.session, slot, Duration::ZERO) {
+            match shelf::load(&self.session, slot, Duration::ZERO) {
                 Ok(Some(claim)) => turn.handle(claim.again()),
                 Ok(None) => {}
                 Err(error) => turn.collection.fail(None, Some(ticket), error.into()),
@@ -263,11 +263,9 @@ struct Turn<'t, L: ?Sized, S: ?Sized, E> {
 impl<L: ?Sized, S: ?Sized, E: From<Error>> Turn<'_, L, S, E>
 where
     L: Ledger<E>,
+    S: FnMut(&Claim) -> Result<Disposition, E>,
 {
-    fn handle<'s>(&mut self, claim: Claim<'s>)
-    where
-        S: FnMut(&Claim<'s>) -> Result<Disposition, E>,
-    {
+    fn handle(&mut self, claim: Claim) {
         match self.decide(&claim) {
             Ok(Decision::Repeated) => {
                 self.collection.repeated += 1;
@@ -295,10 +293,7 @@ where
     }
 
     /// Asks the ledger, then the service, and records what is done.
-    fn decide<'s>(&mut self, claim: &Claim<'s>) -> Result<Decision, E>
-    where
-        S: FnMut(&Claim<'s>) -> Result<Disposition, E>,
-    {
+    fn decide(&mut self, claim: &Claim) -> Result<Decision, E> {
         if self.ledger.contains(claim.ticket())? {
             return Ok(Decision::Repeated);
         }

@@ -80,7 +80,7 @@ impl Listing {
     }
 }
 
-impl Workspace<'_> {
+impl Workspace {
     /// Lists a directory; the workspace itself if `raw` is empty, `.`, `/` or the mount point.
     ///
     /// # Errors

@@ -38,8 +38,8 @@ use crate::root::Metadata;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Tail<'s> {
-    workspace: Workspace<'s>,
+pub struct Tail {
+    workspace: Workspace,
     path: PathBuf,
     position: TailPosition,
 }
@@ -96,17 +96,17 @@ pub struct TailChunk {
     pub more: bool,
 }
 
-impl<'s> Workspace<'s> {
+impl Workspace {
     /// Follows the file at `raw` from its start; it need not exist yet.
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath).
-    pub fn tail(&self, raw: &str) -> Result<Tail<'s>> {
-        Ok(Tail { workspace: *self, path: self.path(raw)?, position: TailPosition::default() })
+    pub fn tail(&self, raw: &str) -> Result<Tail> {
+        Ok(Tail { workspace: self.clone(), path: self.path(raw)?, position: TailPosition::default() })
     }
 }
 
-impl Tail<'_> {
+impl Tail {
     /// Continues from a position that was kept.
     #[must_use]
     pub fn resume(mut self, position: TailPosition) -> Self {

@@ -144,7 +144,7 @@ impl Victim {
         })
     }
 
-    fn release(&self, claim: Claim<'_>, session: &Session) -> beneath::Result<Outcome> {
+    fn release(&self, claim: Claim, session: &Session) -> beneath::Result<Outcome> {
         let released = claim.release();
         // A claim that could not be given back is pending, and nothing is lost.
         let claims = match &released {
@@ -163,7 +163,7 @@ impl Victim {
     }
 }
 
-fn clear(claim: Claim<'_>) -> Outcome {
+fn clear(claim: Claim) -> Outcome {
     let cleared = claim.clear();
     match cleared.removed.complete {
         true => Outcome::Ok,
@@ -171,7 +171,7 @@ fn clear(claim: Claim<'_>) -> Outcome {
     }
 }
 
-fn collect(claim: &Claim<'_>, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
+fn collect(claim: &Claim, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
     let content = match turn % 4 {
         0 | 1 => claim.read(["f"])?.files.pop().map(|file| file.content),
         _ => claim.open(["f"])?.files.pop().map(|file| file.content.map(|file| drain(file, canary))),
@@ -222,7 +222,7 @@ fn is_back(kind: ErrorKind) -> bool {
     kind == ErrorKind::NotRegular
 }
 
-fn is_empty(claim: &Claim<'_>) -> beneath::Result<bool> {
+fn is_empty(claim: &Claim) -> beneath::Result<bool> {
     const NOTHING: [&str; 0] = [];
     Ok(claim.undeclared(NOTHING)?.entries.is_empty())
 }

@@ -1,0 +1,78 @@
+//! What a host gets from a session moves to the thread that needs it.
+
+use std::collections::HashSet;
+use std::thread;
+
+use beneath::session::{
+    Attachment, Claim, Collected, Collection, DbReport, Delivery, Disposition, Failed, Hardened, Hardening,
+    Inbox, Layout, MessageLimits, Outbox, OutboxFile, Outcome, Quota, SavedFile, SessionLock, Survey, Swept,
+    Tail, TailChunk, TailPosition, Ticket, Usage, Workspace,
+};
+use beneath::{Error, MessageId, Removed, Session, Sessions, SessionsConfig};
+
+use crate::support::with_each_resolver;
+
+const fn moves<T: Send>() {}
+const fn is_shared<T: Send + Sync>() {}
+const fn outlives_its_session<T: Send + Sync + 'static>() {}
+
+/// Checked when this is compiled.
+const _: () = {
+    outlives_its_session::<Sessions>();
+    outlives_its_session::<Session>();
+    outlives_its_session::<SessionsConfig>();
+    outlives_its_session::<Inbox>();
+    outlives_its_session::<Outbox>();
+    outlives_its_session::<Workspace>();
+    outlives_its_session::<Claim>();
+    outlives_its_session::<Tail>();
+    outlives_its_session::<Delivery>();
+    outlives_its_session::<SessionLock>();
+    outlives_its_session::<OutboxFile>();
+    moves::<Attachment<'static>>();
+    is_shared::<Collected<Vec<u8>>>();
+    is_shared::<Collected<OutboxFile>>();
+    is_shared::<Collection<Error>>();
+    is_shared::<Failed<Error>>();
+    is_shared::<DbReport>();
+    is_shared::<Disposition>();
+    is_shared::<Hardened>();
+    is_shared::<Hardening>();
+    is_shared::<Layout>();
+    is_shared::<MessageLimits>();
+    is_shared::<Outcome>();
+    is_shared::<Quota>();
+    is_shared::<Removed>();
+    is_shared::<SavedFile>();
+    is_shared::<Survey>();
+    is_shared::<Swept>();
+    is_shared::<TailChunk>();
+    is_shared::<TailPosition>();
+    is_shared::<Ticket>();
+    is_shared::<Usage>();
+};
+
+#[test]
+fn every_part_of_a_session_works_on_a_thread_that_outlives_the_session() {
+    with_each_resolver(|stage| {
+        stage.send("7", &[("a.txt", b"hello")]);
+        let session = stage.session.clone();
+        let (inbox, outbox, workspace) = (session.inbox(), session.outbox(), session.workspace());
+        let mut tail = workspace.tail("log").unwrap();
+        let claim = outbox.claim(&MessageId::new("7")).unwrap().unwrap();
+        let lock = session.try_lock().unwrap();
+        drop(session);
+
+        let worked = thread::spawn(move || {
+            let read = claim.read(["a.txt"]).unwrap();
+            let delivery = inbox.deliver(&MessageId::new("8"), [Attachment::from_reader(&b"x"[..])]);
+            workspace.write("log", "one\n").unwrap();
+            let report = outbox.collect(&lock, &mut HashSet::new(), |_| Ok::<_, Error>(Disposition::Done));
+            (read, delivery, tail.next_chunk(64).unwrap(), report.unwrap())
+        });
+        let (read, delivery, chunk, report) = worked.join().unwrap();
+        assert_eq!(read.found().next(), Some(("a.txt", &b"hello".to_vec())));
+        assert!(delivery.is_complete());
+        assert_eq!((chunk.bytes.as_slice(), report.done), (&b"one\n"[..], 1));
+    });
+}
