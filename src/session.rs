@@ -37,7 +37,7 @@ mod workspace;
 
 pub use database::{DbFault, DbReport, Sibling, WalSafety};
 pub use handle::Session;
-pub use handle::config::{MessageLimits, SessionsConfig};
+pub use handle::config::{MessageLimits, SessionsConfig, SweepClock};
 pub use handle::layout::{Layout, PartState};
 pub use handle::lock::SessionLock;
 pub use handle::parts::Part;
@@ -45,7 +45,7 @@ pub use harden::{Hardened, Hardening, harden_tree};
 #[cfg(feature = "json")]
 pub use inbox::rewrite_message;
 pub use inbox::{Attachment, Delivery, Inbox, Outcome, RolledBack, SavedFile};
-pub use limited::OutboxFile;
+pub use limited::LimitedFile;
 pub use outbox::{
     Claim, Cleared, Collected, CollectedFile, Collection, Disposition, Failed, Ledger, Messages, Outbox,
     Place, Ticket, Undeclared, UndeclaredList,

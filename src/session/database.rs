@@ -26,7 +26,7 @@ use rustix::fs::fstatfs;
 use super::event;
 use super::handle::Session;
 use super::handle::parts::{STAGING, STATE};
-use super::limited::OutboxFile;
+use super::limited::LimitedFile;
 use super::sweep::{self, Swept, gone};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
@@ -252,20 +252,21 @@ impl Session {
     /// # Races
     /// A guest that writes meanwhile can make the copy inconsistent: check its integrity before use.
     pub fn copy_db(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<PathBuf> {
+        const OPERATION: &str = "copy database";
         let path = path.as_ref();
         let file = self.guest().open_contained(path)?;
-        let mut file = OutboxFile::new(file, path, max_bytes)?;
+        let mut file = LimitedFile::new(OPERATION, file, path, max_bytes)?;
         let name = Path::new(STAGING).join(format!("{}.db", SessionId::generate()?));
         let mut copy = self.host().new_file(&name)?;
-        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io("copy database", path, error))?;
+        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io(OPERATION, path, error))?;
         copy.commit()?;
         Ok(name)
     }
 
     /// Removes what [`copy_db`](Self::copy_db) and [`quarantine_sibling`](Self::quarantine_sibling) have put on the host's
-    /// side and nobody has changed for `age`.
+    /// side and nobody has changed for `older_than`.
     ///
-    /// Nothing else removes them while the session lasts. A copy that is only read looks unused: let `age` be longer than
+    /// Nothing else removes them while the session lasts. A copy that is only read looks unused: let `older_than` be longer than
     /// any copy is in use.
     ///
     /// # Errors
@@ -283,11 +284,11 @@ impl Session {
     ///
     /// session.guest().write_exclusive("out.db", "SQLite format 3\0")?;
     /// session.copy_db("out.db", 1 << 20)?;
-    /// assert_eq!(session.sweep_host(Duration::from_secs(3600))?.kept, 1);
-    /// assert_eq!(session.sweep_host(Duration::ZERO)?.removed, 1);
+    /// assert_eq!(session.sweep(Duration::from_secs(3600))?.kept, 1);
+    /// assert_eq!(session.sweep(Duration::ZERO)?.removed, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn sweep_host(&self, age: Duration) -> Result<Swept> {
+    pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
         let mut swept = Swept::default();
         for shelf in [PathBuf::from(STAGING), Path::new(STATE).join(QUARANTINE)] {
             let entries = match self.host().list(&shelf) {
@@ -297,7 +298,7 @@ impl Session {
             };
             for entry in entries {
                 let entry = entry?;
-                if sweep::age(entry.metadata()) < age {
+                if sweep::age(entry.metadata()) < older_than {
                     swept.kept += 1;
                     continue;
                 }

@@ -184,15 +184,15 @@ impl Inbox {
         remove_entry(&self.session, Part::Inbox, id.as_str().as_ref())
     }
 
-    /// Removes every entry of the inbox that nobody has changed for `age`, by the kernel's clock.
+    /// Removes every entry of the inbox that nobody has changed for `older_than`, by the kernel's clock.
     ///
     /// # Errors
     /// The kinds of every resolution of the inbox itself.
     ///
     /// # Races
     /// A message that is being delivered is young.
-    pub fn clear_older_than(&self, age: Duration) -> Result<Swept> {
-        sweep_part(&self.session, Part::Inbox, age)
+    pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
+        sweep_part(&self.session, Part::Inbox, older_than)
     }
 }
 

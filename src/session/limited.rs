@@ -6,24 +6,31 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::ContainedFile;
 
-/// A file of a claimed message, open for reading up to its limit.
+/// A guest's file, open for reading up to a limit.
 ///
 /// Reading fails with [`TooLarge`](ErrorKind::TooLarge) if the guest has made it longer than that.
 #[derive(Debug)]
-pub struct OutboxFile {
+pub struct LimitedFile {
+    /// What the caller is doing with it, for the error.
+    operation: &'static str,
     file: ContainedFile,
     subject: PathBuf,
     /// How many bytes may still come.
     left: u64,
 }
 
-impl OutboxFile {
-    pub(super) fn new(file: ContainedFile, subject: impl AsRef<Path>, limit: u64) -> Result<Self> {
+impl LimitedFile {
+    pub(super) fn new(
+        operation: &'static str,
+        file: ContainedFile,
+        subject: impl AsRef<Path>,
+        limit: u64,
+    ) -> Result<Self> {
         let subject = subject.as_ref().to_path_buf();
         if file.len_hint() > limit {
-            return Err(Error::new("collect", subject, ErrorKind::TooLarge));
+            return Err(Error::new(operation, subject, ErrorKind::TooLarge));
         }
-        Ok(Self { file, subject, left: limit })
+        Ok(Self { operation, file, subject, left: limit })
     }
 
     /// The size when it was opened; more or less may come.
@@ -39,7 +46,7 @@ impl OutboxFile {
     }
 }
 
-impl Read for OutboxFile {
+impl Read for LimitedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // One byte more than is left tells the end from the limit.
         let room = usize::try_from(self.left.saturating_add(1)).unwrap_or(usize::MAX);
@@ -50,7 +57,7 @@ impl Read for OutboxFile {
                 self.left = left;
                 Ok(read)
             }
-            None => Err(Error::new("collect", &self.subject, ErrorKind::TooLarge).into()),
+            None => Err(Error::new(self.operation, &self.subject, ErrorKind::TooLarge).into()),
         }
     }
 }

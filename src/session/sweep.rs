@@ -104,19 +104,19 @@ fn remove_entry_within(session: &Session, part: Part, name: &Path, budget: Budge
     Ok(removed)
 }
 
-/// Removes the entries of a part that are older than `limit`, within the config's budget.
-pub(super) fn sweep_part(session: &Session, part: Part, limit: Duration) -> Result<Swept> {
+/// Removes the entries of a part that are older than `older_than`, within the config's budget.
+pub(super) fn sweep_part(session: &Session, part: Part, older_than: Duration) -> Result<Swept> {
     let mut swept = Swept::default();
-    sweep_until(session, part, limit, Deadline::new(session.config().budget()), &mut swept)?;
+    sweep_until(session, part, older_than, Deadline::new(session.config().budget()), &mut swept)?;
     Ok(swept)
 }
 
-/// Removes the entries of a part that are older than `limit`, until the deadline. A guest can make any number of
+/// Removes the entries of a part that are older than `older_than`, until the deadline. A guest can make any number of
 /// them, so even looking at them ends there.
 pub(super) fn sweep_until(
     session: &Session,
     part: Part,
-    limit: Duration,
+    older_than: Duration,
     deadline: Deadline,
     swept: &mut Swept,
 ) -> Result<()> {
@@ -131,7 +131,7 @@ pub(super) fn sweep_until(
             return Ok(());
         };
         let entry = entry?;
-        if age(entry.metadata()) < limit {
+        if age(entry.metadata()) < older_than {
             swept.kept += 1;
         } else {
             swept.record(entry.path(), remove_entry_within(session, part, entry.path(), budget));

@@ -15,10 +15,10 @@ use std::path::PathBuf;
 
 use super::handle::Session;
 use super::handle::parts::{Part, TRASH};
-use super::limited::OutboxFile;
+use super::limited::LimitedFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{ContainedFile, Ensured, Metadata, NewFile, Removed};
+use crate::root::{ContainedFile, Ensured, Limits, Metadata, NewFile, Removed, Walk};
 
 pub use list::{ListOptions, Listing};
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
@@ -36,8 +36,8 @@ pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 /// use beneath::session::ListOptions;
 ///
 /// let workspace = session.workspace();
-/// workspace.write("/workspace/src/main.rs", "fn main() {}")?;
-/// assert_eq!(workspace.read("src/main.rs", 1024)?, b"fn main() {}");
+/// workspace.write_exclusive("/workspace/src/main.rs", "fn main() {}")?;
+/// assert_eq!(workspace.read_contained("src/main.rs", 1024)?, b"fn main() {}");
 /// assert_eq!(workspace.read_range("/src/main.rs", 3, 4)?, b"main");
 ///
 /// let listing = workspace.list("", ListOptions::default().recursive())?;
@@ -67,7 +67,7 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::write_exclusive`](crate::Root::write_exclusive).
-    pub fn write(&self, raw: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
+    pub fn write_exclusive(&self, raw: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
         let path = self.path_for_writing(raw)?;
         self.session.guest().write_exclusive(path, bytes)
     }
@@ -101,7 +101,7 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::read_contained`](crate::Root::read_contained).
-    pub fn read(&self, raw: &str, max_bytes: u64) -> Result<Vec<u8>> {
+    pub fn read_contained(&self, raw: &str, max_bytes: u64) -> Result<Vec<u8>> {
         self.session.guest().read_contained(self.path(raw)?, max_bytes)
     }
 
@@ -134,7 +134,7 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::open_contained`](crate::Root::open_contained).
-    pub fn open(&self, raw: &str) -> Result<ContainedFile> {
+    pub fn open_contained(&self, raw: &str) -> Result<ContainedFile> {
         self.session.guest().open_contained(self.path(raw)?)
     }
 
@@ -145,27 +145,27 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::ensure_dir`](crate::Root::ensure_dir).
-    pub fn mkdir(&self, raw: &str) -> Result<Ensured> {
+    pub fn ensure_dir(&self, raw: &str) -> Result<Ensured> {
         self.session.guest().ensure_dir(self.path(raw.trim_end_matches('/'))?)
     }
 
-    /// Deletes one entry that is not a directory; a link itself, never what it points to.
+    /// Removes one entry that is not a directory; a link itself, never what it points to.
     ///
     /// # Errors
     /// [`NotRegular`](ErrorKind::NotRegular) for a directory, [`NotFound`](ErrorKind::NotFound), and the kinds of every
     /// resolution.
-    pub fn delete(&self, raw: &str) -> Result<()> {
+    pub fn remove_file(&self, raw: &str) -> Result<()> {
         self.session.guest().remove_file(self.path(raw)?)
     }
 
-    /// Deletes a directory with all it holds, within the config's budget.
+    /// Removes a directory with all it contains, within the config's budget.
     ///
     /// # Errors
     /// Those of [`Root::remove_tree_quarantined`](crate::Root::remove_tree_quarantined).
     ///
     /// # Races
     /// As [`Root::remove_tree_quarantined`](crate::Root::remove_tree_quarantined).
-    pub fn delete_tree(&self, raw: &str) -> Result<Removed> {
+    pub fn remove_tree_contained(&self, raw: &str) -> Result<Removed> {
         let trash = self.session.host().descend(TRASH)?;
         let budget = self.session.config().budget();
         let path = self.path(raw.trim_end_matches('/'))?;
@@ -199,12 +199,39 @@ impl Workspace {
     /// # Races
     /// What this guest writes to the old file meanwhile may be lost.
     pub fn move_to(&self, from: &str, other: &Workspace, to: &str, max_bytes: u64) -> Result<()> {
+        const OPERATION: &str = "move";
         let path = self.path(from)?;
-        let mut file = OutboxFile::new(self.session.guest().open_contained(&path)?, &path, max_bytes)?;
+        let mut file =
+            LimitedFile::new(OPERATION, self.session.guest().open_contained(&path)?, &path, max_bytes)?;
         let mut copy = other.new_file(to)?;
-        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io("move", &path, error))?;
+        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io(OPERATION, &path, error))?;
         copy.commit()?;
         self.session.guest().remove_file(path)
+    }
+
+    /// Visits everything beneath a directory, within `limits`; the workspace itself if `raw` is empty, `.`, `/` or the mount
+    /// point.
+    ///
+    /// # Errors
+    /// Those of [`Root::walk`](crate::Root::walk).
+    ///
+    /// # Races
+    /// As [`Root::walk`](crate::Root::walk).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// let workspace = session.workspace();
+    /// workspace.write_exclusive("src/main.rs", "fn main() {}")?;
+    /// let walk = workspace.walk("src", beneath::Limits::default())?;
+    /// let paths: Vec<_> = walk.map(|entry| Ok(entry?.into_path())).collect::<beneath::Result<_>>()?;
+    /// assert_eq!(paths, [std::path::Path::new("main.rs")]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn walk(&self, raw: &str, limits: Limits) -> Result<Walk> {
+        self.session.guest().walk(self.directory_path(raw)?, limits)
     }
 
     /// Describes an entry.
@@ -215,7 +242,7 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::metadata`](crate::Root::metadata).
-    pub fn stat(&self, raw: &str) -> Result<Metadata> {
+    pub fn metadata(&self, raw: &str) -> Result<Metadata> {
         self.session.guest().metadata(self.directory_path(raw)?)
     }
 
@@ -227,7 +254,7 @@ impl Workspace {
     /// # Races
     /// It was true during the call.
     pub fn exists(&self, raw: &str) -> Result<bool> {
-        match self.stat(raw) {
+        match self.metadata(raw) {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(false),
             Err(error) => Err(error),

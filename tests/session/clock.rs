@@ -28,8 +28,9 @@ fn the_wall_clock_counts_where_it_is_asked_for() {
     with_each_resolver(|stage| {
         wait_for_a_change_to_age();
         fs::remove_file(stage.sessions_path().join(".clock")).unwrap();
-        assert_eq!(stage.sessions.sweep_by_wall_clock(Duration::from_secs(3600)).unwrap().kept, 1);
-        assert_eq!(stage.sessions.sweep_by_wall_clock(SECOND).unwrap().removed, 1);
+        let sessions = stage.by_wall_clock();
+        assert_eq!(sessions.sweep(Duration::from_secs(3600)).unwrap().kept, 1);
+        assert_eq!(sessions.sweep(SECOND).unwrap().removed, 1);
     });
 }
 
@@ -46,7 +47,7 @@ fn a_clock_that_was_set_ahead_sweeps_no_session() {
     let idle = Duration::from_secs(5);
     assert_eq!(stage.sessions.sweep(idle).unwrap().kept, 1);
     assert_eq!(stage.sessions.sweep(idle).unwrap().kept, 1, "nor by the next sweep");
-    assert_eq!(stage.sessions.sweep_by_wall_clock(idle).unwrap().removed, 1, "the wall clock says otherwise");
+    assert_eq!(stage.by_wall_clock().sweep(idle).unwrap().removed, 1, "the wall clock says otherwise");
 }
 
 #[test]

@@ -70,11 +70,7 @@ fn every_refusal_is_an_event_with_hostile_text_escaped() {
     });
     let lines = lines.lock().unwrap();
     assert_eq!(lines.len(), 5, "{lines:#?}");
-    assert!(
-        lines[0].contains("operation=\"collect\"") && lines[0].contains("kind=InvalidName"),
-        "{}",
-        lines[0]
-    );
+    assert!(lines[0].contains("operation=\"read\"") && lines[0].contains("kind=InvalidName"), "{}", lines[0]);
     assert!(lines.iter().all(|line| line.starts_with("beneath") && !line.contains(['\n', '\u{202e}'])));
     assert!(lines[1].contains("kind=InvalidData"));
     assert!(lines[2].contains("found=Symlink"));

@@ -24,8 +24,8 @@ fn a_path_executes_nothing() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
         for path in ["$(touch owned)", "`touch owned`", "'; touch owned; '"] {
-            workspace.write(path, path).unwrap();
-            assert_eq!(workspace.read(path, 100).unwrap(), path.as_bytes());
+            workspace.write_exclusive(path, path).unwrap();
+            assert_eq!(workspace.read_contained(path, 100).unwrap(), path.as_bytes());
         }
         assert!(!stage.guest("workspace/owned").exists());
     });
@@ -43,7 +43,7 @@ fn content_executes_nothing_and_stays_as_it_is() {
         let contents: [&[u8]; 4] = [b"one\nEOF\ntouch owned", b"it's \"quoted\"", b"\0\x80\xff", b""];
         for content in contents {
             workspace.replace("f", content).unwrap();
-            assert_eq!(workspace.read("f", 100).unwrap(), content);
+            assert_eq!(workspace.read_contained("f", 100).unwrap(), content);
         }
         assert_eq!(names(&stage.guest("workspace")), ["f"]);
     });
@@ -59,13 +59,13 @@ fn renaming_overwrites_nothing_and_moves_into_nothing() {
 
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
-        workspace.write("a", "a").unwrap();
-        workspace.write("b", "b").unwrap();
-        workspace.mkdir("dir").unwrap();
+        workspace.write_exclusive("a", "a").unwrap();
+        workspace.write_exclusive("b", "b").unwrap();
+        workspace.ensure_dir("dir").unwrap();
         for target in ["b", "dir"] {
             assert_eq!(workspace.rename("a", target).unwrap_err().kind(), ErrorKind::AlreadyExists);
         }
-        assert_eq!(workspace.read("b", 10).unwrap(), b"b");
+        assert_eq!(workspace.read_contained("b", 10).unwrap(), b"b");
     });
 }
 

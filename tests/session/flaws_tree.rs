@@ -147,7 +147,7 @@ fn uploading_uses_no_name_that_a_guest_can_guess() {
 
     with_each_resolver(|stage| {
         symlink(stage.home.path().join("diary.txt"), stage.guest("workspace/report.tmp")).unwrap();
-        stage.session.workspace().write("report", "new").unwrap();
+        stage.session.workspace().write_exclusive("report", "new").unwrap();
         stage.session.workspace().replace("report", "newer").unwrap();
         assert_eq!(names(&stage.guest("workspace")), ["report", "report.tmp"]);
     });

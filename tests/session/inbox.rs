@@ -205,9 +205,9 @@ fn clears_by_the_kernels_age_not_the_guests() {
         }
         let file = fs::File::open(stage.guest("inbox/1")).unwrap();
         file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-        let swept = inbox.clear_older_than(Duration::from_secs(60)).unwrap();
+        let swept = inbox.sweep(Duration::from_secs(60)).unwrap();
         assert_eq!((swept.removed, swept.kept), (0, 2));
-        let swept = inbox.clear_older_than(Duration::ZERO).unwrap();
+        let swept = inbox.sweep(Duration::ZERO).unwrap();
         assert_eq!((swept.removed, swept.left_total), (2, 0));
     });
 }

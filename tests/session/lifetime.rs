@@ -178,12 +178,12 @@ fn a_host_without_descriptors_sweeps_no_session_in_use() {
         fs::create_dir_all(&deep).unwrap();
         std::thread::sleep(Duration::from_millis(1200));
         fs::write(deep.join("work"), "").unwrap();
-        let idle = Duration::from_secs(1);
+        let (sessions, idle) = (stage.by_wall_clock(), Duration::from_secs(1));
         for free in 3..24 {
             let held: Vec<_> = (0..200).filter_map(|_| fs::File::open("/dev/null").ok()).collect();
             let used = child::open_descriptors() as u64;
             child::limit_descriptors_to(used + free);
-            let swept = stage.sessions.sweep_by_wall_clock(idle);
+            let swept = sessions.sweep(idle);
             child::limit_descriptors_to(1024);
             drop(held);
             assert!(stage.sessions.exists(&id()).unwrap(), "{free} free: {swept:?}");

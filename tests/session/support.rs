@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use beneath::session::{MessageLimits, SessionsConfig};
+use beneath::session::{MessageLimits, SessionsConfig, SweepClock};
 use beneath::{Error, ErrorKind, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
 
 /// Says on the real stdout, past the harness's capture, what a test could not do and why.
@@ -117,6 +117,12 @@ impl Stage {
 
     pub(crate) fn sessions_path(&self) -> PathBuf {
         self.dir.path().join("sessions")
+    }
+
+    /// The same sessions, swept by the wall clock.
+    pub(crate) fn by_wall_clock(&self) -> Sessions {
+        let root = Root::open_ambient(self.sessions_path(), ambient_authority()).unwrap();
+        Sessions::new(root, self.sessions.config().clone().with_sweep_clock(SweepClock::Wall))
     }
 
     /// What is among the sessions, but for the record of the clock.

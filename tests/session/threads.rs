@@ -5,7 +5,7 @@ use std::thread;
 
 use beneath::session::{
     Attachment, Claim, Collected, Collection, DbReport, Delivery, Disposition, Failed, Hardened, Hardening,
-    Inbox, Layout, MessageLimits, Outbox, OutboxFile, Outcome, Quota, SavedFile, SessionLock, Survey, Swept,
+    Inbox, Layout, LimitedFile, MessageLimits, Outbox, Outcome, Quota, SavedFile, SessionLock, Survey, Swept,
     Tail, TailChunk, TailPosition, Ticket, Usage, Workspace,
 };
 use beneath::{Error, MessageId, Removed, Session, Sessions, SessionsConfig};
@@ -28,10 +28,10 @@ const _: () = {
     outlives_its_session::<Tail>();
     outlives_its_session::<Delivery>();
     outlives_its_session::<SessionLock>();
-    outlives_its_session::<OutboxFile>();
+    outlives_its_session::<LimitedFile>();
     moves::<Attachment<'static>>();
     is_shared::<Collected<Vec<u8>>>();
-    is_shared::<Collected<OutboxFile>>();
+    is_shared::<Collected<LimitedFile>>();
     is_shared::<Collection<Error>>();
     is_shared::<Failed<Error>>();
     is_shared::<DbReport>();
@@ -66,7 +66,7 @@ fn every_part_of_a_session_works_on_a_thread_that_outlives_the_session() {
         let worked = thread::spawn(move || {
             let read = claim.read(["a.txt"]).unwrap();
             let delivery = inbox.deliver(&MessageId::new("8"), [Attachment::from_reader(&b"x"[..])]);
-            workspace.write("log", "one\n").unwrap();
+            workspace.write_exclusive("log", "one\n").unwrap();
             let report = outbox.collect(&lock, &mut HashSet::new(), |_| Ok::<_, Error>(Disposition::Done));
             (read, delivery, tail.next_chunk(64).unwrap(), report.unwrap())
         });

@@ -11,12 +11,16 @@ use crate::support::{fifo, with_each_resolver};
 fn three_spellings_reach_one_file() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
-        workspace.write("a/b.bin", b"\0\xff\n'\"$(id)").unwrap();
+        workspace.write_exclusive("a/b.bin", b"\0\xff\n'\"$(id)").unwrap();
         for spelling in ["a/b.bin", "/a/b.bin", "/workspace/a/b.bin", "/workspace/workspace/a/b.bin"] {
-            assert_eq!(workspace.read(spelling, 100).unwrap(), b"\0\xff\n'\"$(id)", "{spelling}");
+            assert_eq!(workspace.read_contained(spelling, 100).unwrap(), b"\0\xff\n'\"$(id)", "{spelling}");
         }
         for bad in ["", "..", "a/../b", "../x", "/workspace/../x", "a//b", "a\0b", "/workspace"] {
-            assert_eq!(workspace.read(bad, 100).unwrap_err().kind(), ErrorKind::InvalidPath, "{bad:?}");
+            assert_eq!(
+                workspace.read_contained(bad, 100).unwrap_err().kind(),
+                ErrorKind::InvalidPath,
+                "{bad:?}"
+            );
         }
     });
 }
@@ -25,20 +29,20 @@ fn three_spellings_reach_one_file() {
 fn writes_exclusively_or_in_place_and_never_through_a_link() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
-        workspace.write("a", "one").unwrap();
-        assert_eq!(workspace.write("a", "two").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        workspace.write_exclusive("a", "one").unwrap();
+        assert_eq!(workspace.write_exclusive("a", "two").unwrap_err().kind(), ErrorKind::AlreadyExists);
         workspace.replace("a", "two").unwrap();
-        assert_eq!(workspace.read("a", 10).unwrap(), b"two");
+        assert_eq!(workspace.read_contained("a", 10).unwrap(), b"two");
 
         symlink(stage.home.path().join("diary.txt"), stage.guest("workspace/link")).unwrap();
-        assert_eq!(workspace.write("link", "x").unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(workspace.write_exclusive("link", "x").unwrap_err().kind(), ErrorKind::AlreadyExists);
         workspace.replace("link", "x").unwrap();
-        assert_eq!(workspace.read("link", 10).unwrap(), b"x");
+        assert_eq!(workspace.read_contained("link", 10).unwrap(), b"x");
 
         let mut file = workspace.new_file("big").unwrap();
         file.write_all(&[7; 100_000]).unwrap();
         file.commit().unwrap();
-        assert_eq!(workspace.stat("big").unwrap().len(), 100_000);
+        assert_eq!(workspace.metadata("big").unwrap().len(), 100_000);
     });
 }
 
@@ -46,18 +50,18 @@ fn writes_exclusively_or_in_place_and_never_through_a_link() {
 fn reads_whole_in_range_and_as_a_stream() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
-        workspace.write("a", "0123456789").unwrap();
-        assert_eq!(workspace.read("a", 9).unwrap_err().kind(), ErrorKind::TooLarge);
+        workspace.write_exclusive("a", "0123456789").unwrap();
+        assert_eq!(workspace.read_contained("a", 9).unwrap_err().kind(), ErrorKind::TooLarge);
         assert_eq!(workspace.read_range("a", 3, 4).unwrap(), b"3456");
         assert_eq!(workspace.read_range("a", 8, 100).unwrap(), b"89");
         assert_eq!(workspace.read_range("a", 100, 100).unwrap(), b"");
         assert_eq!(workspace.read_range("a", u64::MAX, 100).unwrap(), b"");
         let mut text = String::new();
-        workspace.open("a").unwrap().take(5).read_to_string(&mut text).unwrap();
+        workspace.open_contained("a").unwrap().take(5).read_to_string(&mut text).unwrap();
         assert_eq!(text, "01234");
-        assert_eq!(workspace.read("missing", 9).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(workspace.read_contained("missing", 9).unwrap_err().kind(), ErrorKind::NotFound);
         fifo(&stage.guest("workspace/fifo"));
-        assert_eq!(workspace.read("fifo", 9).unwrap_err().kind(), ErrorKind::NotRegular);
+        assert_eq!(workspace.read_contained("fifo", 9).unwrap_err().kind(), ErrorKind::NotRegular);
         assert_eq!(workspace.read_range("fifo", 0, 9).unwrap_err().kind(), ErrorKind::NotRegular);
     });
 }
@@ -66,25 +70,25 @@ fn reads_whole_in_range_and_as_a_stream() {
 fn makes_deletes_and_renames_without_overwriting() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
-        assert_eq!(workspace.mkdir("x/y").unwrap(), Ensured::Created);
-        assert_eq!(workspace.mkdir("/workspace/x/y/").unwrap(), Ensured::Existed);
-        workspace.write("-rf", "dash").unwrap();
-        workspace.write("b", "b").unwrap();
+        assert_eq!(workspace.ensure_dir("x/y").unwrap(), Ensured::Created);
+        assert_eq!(workspace.ensure_dir("/workspace/x/y/").unwrap(), Ensured::Existed);
+        workspace.write_exclusive("-rf", "dash").unwrap();
+        workspace.write_exclusive("b", "b").unwrap();
         assert_eq!(workspace.rename("-rf", "b").unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(workspace.rename("-rf", "x").unwrap_err().kind(), ErrorKind::AlreadyExists);
         workspace.rename("-rf", "new/place/c").unwrap();
-        assert_eq!(workspace.read("new/place/c", 10).unwrap(), b"dash");
+        assert_eq!(workspace.read_contained("new/place/c", 10).unwrap(), b"dash");
         assert_eq!(workspace.rename("gone", "z/d").unwrap_err().kind(), ErrorKind::NotFound);
         assert!(!workspace.exists("z").unwrap());
 
-        assert_eq!(workspace.delete("x").unwrap_err().kind(), ErrorKind::NotRegular);
-        workspace.delete("b").unwrap();
+        assert_eq!(workspace.remove_file("x").unwrap_err().kind(), ErrorKind::NotRegular);
+        workspace.remove_file("b").unwrap();
         assert!(!workspace.exists("b").unwrap());
-        assert!(workspace.delete_tree("x").unwrap().complete);
+        assert!(workspace.remove_tree_contained("x").unwrap().complete);
         symlink(stage.home.path(), stage.guest("workspace/home")).unwrap();
-        assert_eq!(workspace.delete_tree("home").unwrap_err().kind(), ErrorKind::Symlink);
+        assert_eq!(workspace.remove_tree_contained("home").unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.exists("home").unwrap_err().kind(), ErrorKind::Symlink);
-        workspace.delete("home").unwrap();
+        workspace.remove_file("home").unwrap();
     });
 }
 
@@ -93,19 +97,19 @@ fn moves_a_file_across_sessions_as_a_new_inode() {
     with_each_resolver(|stage| {
         let (other, _) = stage.sessions.create(&SessionId::new("other")).unwrap();
         let workspace = stage.session.workspace();
-        workspace.write("a", "hello").unwrap();
-        let before = workspace.stat("a").unwrap().ino();
+        workspace.write_exclusive("a", "hello").unwrap();
+        let before = workspace.metadata("a").unwrap().ino();
         let too_large = workspace.move_to("a", &other.workspace(), "b/a", 4).unwrap_err();
         assert_eq!(too_large.kind(), ErrorKind::TooLarge);
         workspace.move_to("a", &other.workspace(), "b/a", 100).unwrap();
         assert!(!workspace.exists("a").unwrap());
-        assert_eq!(other.workspace().read("b/a", 100).unwrap(), b"hello");
-        assert_ne!(other.workspace().stat("b/a").unwrap().ino(), before);
+        assert_eq!(other.workspace().read_contained("b/a", 100).unwrap(), b"hello");
+        assert_ne!(other.workspace().metadata("b/a").unwrap().ino(), before);
 
-        workspace.write("a", "again").unwrap();
+        workspace.write_exclusive("a", "again").unwrap();
         let taken = workspace.move_to("a", &other.workspace(), "b/a", 100).unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
-        assert_eq!(workspace.read("a", 100).unwrap(), b"again");
+        assert_eq!(workspace.read_contained("a", 100).unwrap(), b"again");
     });
 }
 
@@ -113,9 +117,9 @@ fn moves_a_file_across_sessions_as_a_new_inode() {
 fn lists_with_filter_recursion_and_limits() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
-        workspace.write("b/inner", "12345").unwrap();
-        workspace.write(".hidden/x", "").unwrap();
-        workspace.write("a\u{301} b", "").unwrap();
+        workspace.write_exclusive("b/inner", "12345").unwrap();
+        workspace.write_exclusive(".hidden/x", "").unwrap();
+        workspace.write_exclusive("a\u{301} b", "").unwrap();
         fs::write(stage.guest("workspace/new\nline"), "").unwrap();
         symlink("/etc/passwd", stage.guest("workspace/link")).unwrap();
         let paths = |raw: &str, options| {
@@ -148,12 +152,29 @@ fn a_replaced_workspace_is_refused_until_it_is_repaired() {
     with_each_resolver(|stage| {
         stage.replace_by_link("workspace", stage.home.path());
         let workspace = stage.session.workspace();
-        assert_eq!(workspace.read("diary.txt", 100).unwrap_err().kind(), ErrorKind::Symlink);
-        assert_eq!(workspace.write("x", "x").unwrap_err().kind(), ErrorKind::Symlink);
-        assert_eq!(workspace.delete("diary.txt").unwrap_err().kind(), ErrorKind::Symlink);
+        assert_eq!(workspace.read_contained("diary.txt", 100).unwrap_err().kind(), ErrorKind::Symlink);
+        assert_eq!(workspace.write_exclusive("x", "x").unwrap_err().kind(), ErrorKind::Symlink);
+        assert_eq!(workspace.remove_file("diary.txt").unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.list("", ListOptions::default()).unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.rename("diary.txt", "x").unwrap_err().kind(), ErrorKind::Symlink);
         stage.session.repair().unwrap();
-        workspace.write("x", "x").unwrap();
+        workspace.write_exclusive("x", "x").unwrap();
+    });
+}
+
+#[test]
+fn what_is_too_large_is_refused_in_the_name_of_the_call() {
+    with_each_resolver(|stage| {
+        let session = &stage.session;
+        session.workspace().write_exclusive("a.db", [0; 100]).unwrap();
+        stage.send("7", &[("a.db", &[0; 100])]);
+        let large = |error: beneath::Error| {
+            assert_eq!(error.kind(), ErrorKind::TooLarge);
+            error.operation()
+        };
+        let moved = session.workspace().move_to("a.db", &session.workspace(), "b.db", 99);
+        assert_eq!(large(moved.unwrap_err()), "move");
+        assert_eq!(large(session.copy_db("workspace/a.db", 99).unwrap_err()), "copy database");
+        assert!(session.workspace().exists("a.db").unwrap(), "and it is still there");
     });
 }

@@ -143,7 +143,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         prepare: |session| drop(delivered(session)),
         ..scenario("clear the inbox by age", INBOX, |work, told| {
-            told.incomplete |= work.session.inbox().clear_older_than(Duration::ZERO)?.left_total > 0;
+            told.incomplete |= work.session.inbox().sweep(Duration::ZERO)?.left_total > 0;
             Ok(())
         })
     },
@@ -192,23 +192,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         work.session.heartbeat_age("workspace/sub/one.bin").map(drop)
     }),
     scenario("write in the workspace", WORKSPACE, |work, _| {
-        work.session.workspace().mkdir("sub/new")?;
-        work.session.workspace().write("sub/new/file", hosts())?;
+        work.session.workspace().ensure_dir("sub/new")?;
+        work.session.workspace().write_exclusive("sub/new/file", hosts())?;
         work.session.workspace().replace("sub/one.bin", hosts())
     }),
     scenario("read in the workspace", WORKSPACE, |work, told| {
         let workspace = work.session.workspace();
-        told.read(workspace.read("sub/one.bin", MOST)?);
+        told.read(workspace.read_contained("sub/one.bin", MOST)?);
         told.read(workspace.read_range("sub/one.bin", 4, 8)?);
         told.read(workspace.tail("sub/one.bin")?.next_chunk(MOST)?.bytes);
         told.incomplete |= workspace.list(".", ListOptions::default().recursive())?.entries.is_empty();
-        workspace.stat("sub").map(drop)
+        workspace.metadata("sub").map(drop)
     }),
     scenario("move and delete in the workspace", WORKSPACE, |work, told| {
         let workspace = work.session.workspace();
         workspace.rename("sub/two.bin", "sub/2")?;
         workspace.move_to("sub/one.bin", &work.other.workspace(), "came", MOST)?;
-        told.incomplete |= !workspace.delete_tree("sub")?.complete;
+        told.incomplete |= !workspace.remove_tree_contained("sub")?.complete;
         Ok(())
     }),
     scenario("a database", DATABASE, |work, told| {

@@ -26,6 +26,7 @@ pub struct SessionsConfig {
     inbox: MessageLimits,
     outbox: MessageLimits,
     budget: Budget,
+    sweep_clock: SweepClock,
 }
 
 impl Default for SessionsConfig {
@@ -38,6 +39,7 @@ impl Default for SessionsConfig {
             inbox: MessageLimits::default(),
             outbox: MessageLimits::default(),
             budget: Budget::default(),
+            sweep_clock: SweepClock::default(),
         }
     }
 }
@@ -95,6 +97,13 @@ impl SessionsConfig {
         self
     }
 
+    /// Sets which clock says how old a session is.
+    #[must_use]
+    pub fn with_sweep_clock(mut self, clock: SweepClock) -> Self {
+        self.sweep_clock = clock;
+        self
+    }
+
     /// Mode and owner of what the host puts on the guest's side.
     #[must_use]
     pub fn access(&self) -> Access {
@@ -125,6 +134,12 @@ impl SessionsConfig {
         self.budget
     }
 
+    /// Which clock says how old a session is.
+    #[must_use]
+    pub fn sweep_clock(&self) -> SweepClock {
+        self.sweep_clock
+    }
+
     pub(in crate::session) fn guest_policy(&self) -> Policy {
         self.host_policy().with_access(self.access)
     }
@@ -136,6 +151,32 @@ impl SessionsConfig {
             .with_resolver(self.resolver)
             .with_hard_links(HardLinks::RefuseStrict)
     }
+}
+
+/// Which time counts as the age of a session; see [`Sessions::sweep`](crate::Sessions::sweep).
+///
+/// ```
+/// use std::time::Duration;
+/// use beneath::session::{SessionsConfig, SweepClock};
+/// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let root = Root::open_ambient(dir.path(), ambient_authority())?;
+/// let sessions = Sessions::new(root, SessionsConfig::default().with_sweep_clock(SweepClock::Wall));
+/// # sessions.create(&SessionId::new("s"))?;
+/// assert_eq!(sessions.sweep(Duration::from_secs(3600))?.kept, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SweepClock {
+    /// The time that the host has watched the sessions while the machine was up. A wall clock that is wrong makes no session
+    /// older.
+    #[default]
+    Watched,
+    /// The wall clock as it is now, time without power included: for machines that are off most of the time, or after a
+    /// long pause. A clock that is wrong removes sessions in use.
+    Wall,
 }
 
 /// How much one message may bring, in either direction.

@@ -12,7 +12,7 @@ use crate::root::{FileType, Left, Metadata, Removed, Root};
 use crate::session::event;
 use crate::session::handle::Session;
 use crate::session::handle::parts::{Part, TRASH};
-use crate::session::limited::OutboxFile;
+use crate::session::limited::LimitedFile;
 use crate::session::sweep::{gone, remove_entry};
 
 /// How many entries [`Claim::undeclared`] tells.
@@ -154,9 +154,9 @@ impl Claim {
     pub fn open<N: AsRef<str>>(
         &self,
         declared: impl IntoIterator<Item = N>,
-    ) -> Result<Collected<OutboxFile>> {
+    ) -> Result<Collected<LimitedFile>> {
         self.collect(declared, |dir, name, limit| {
-            let file = OutboxFile::new(dir.open_contained(name)?, name, limit)?;
+            let file = LimitedFile::new("read", dir.open_contained(name)?, name, limit)?;
             let length = file.len_hint();
             Ok((file, length))
         })
@@ -175,7 +175,7 @@ impl Claim {
                 &opened
             }
         };
-        let mut collector = Collector::new(self.session.config().outbox());
+        let mut collector = Collector::new("read", self.session.config().outbox());
         for raw in declared {
             collector.add(raw.as_ref(), |name, limit| take(dir, name, limit))?;
         }
@@ -205,7 +205,9 @@ impl Claim {
             let refusal = match entry.metadata().file_type() {
                 FileType::Symlink => Some(ErrorKind::Symlink),
                 FileType::File if entry.metadata().nlink() > 1 => Some(ErrorKind::HardLinked),
-                FileType::File if entry.file_name().to_str().is_none_or(|name| one_name(name).is_err()) => {
+                FileType::File
+                    if entry.file_name().to_str().is_none_or(|name| one_name(name, "list").is_err()) =>
+                {
                     Some(ErrorKind::InvalidName)
                 }
                 FileType::File => None,

@@ -10,7 +10,7 @@ use crate::session::handle::config::MessageLimits;
 /// The longest declared name that a report repeats.
 const NAME_SHOWN: usize = 4096;
 
-/// What became of the declared files; `T` is `Vec<u8>` or [`OutboxFile`](crate::session::OutboxFile).
+/// What became of the declared files; `T` is `Vec<u8>` or [`LimitedFile`](crate::session::LimitedFile).
 #[derive(Debug)]
 #[must_use = "files may have been refused"]
 #[non_exhaustive]
@@ -45,6 +45,8 @@ impl<T> Collected<T> {
 
 /// One collection under way.
 pub(super) struct Collector<T> {
+    /// What the files are taken for.
+    operation: &'static str,
     limits: MessageLimits,
     /// How many bytes and files the message may still have.
     room: u64,
@@ -54,8 +56,9 @@ pub(super) struct Collector<T> {
 }
 
 impl<T> Collector<T> {
-    pub(super) fn new(limits: MessageLimits) -> Self {
+    pub(super) fn new(operation: &'static str, limits: MessageLimits) -> Self {
         Self {
+            operation,
             limits,
             room: limits.message_bytes(),
             files_left: limits.files(),
@@ -80,7 +83,7 @@ impl<T> Collector<T> {
         self.seen.insert(raw.to_owned());
         let content = match self.take(raw, take) {
             Err(error) if error.is_transient() => return Err(error),
-            content => content.inspect_err(|error| event::refused("collect", error)),
+            content => content.inspect_err(|error| event::refused(self.operation, error)),
         };
         let name = (0..=raw.len().min(NAME_SHOWN)).rev().find_map(|end| raw.get(..end)).unwrap_or_default();
         self.collected.files.push(CollectedFile { name: name.to_owned(), content });
@@ -88,8 +91,8 @@ impl<T> Collector<T> {
     }
 
     fn take(&mut self, raw: &str, take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>) -> Result<T> {
-        let name = one_name(raw)?;
-        let refuse = |kind, why: &'static str| Err(Error::new("collect", &name, kind).with_detail(why));
+        let name = one_name(raw, self.operation)?;
+        let refuse = |kind, why: &'static str| Err(Error::new(self.operation, &name, kind).with_detail(why));
         if self.files_left == 0 {
             return refuse(ErrorKind::TooMany, "more files than the limit");
         }
@@ -113,10 +116,11 @@ impl<T> Collector<T> {
 }
 
 /// A name that may be read: one component, a dotfile included.
-pub(super) fn one_name(raw: &str) -> Result<SafePath> {
-    let path = SafePath::new(raw).map_err(|error| error.with_kind(ErrorKind::InvalidName))?;
+pub(super) fn one_name(raw: &str, operation: &'static str) -> Result<SafePath> {
+    let path =
+        SafePath::new(raw).map_err(|error| error.again(operation).with_kind(ErrorKind::InvalidName))?;
     match path.depth() {
         1 => Ok(path),
-        _ => Err(Error::new("collect", raw, ErrorKind::InvalidName).with_detail("is not one component")),
+        _ => Err(Error::new(operation, raw, ErrorKind::InvalidName).with_detail("is not one component")),
     }
 }

@@ -9,7 +9,9 @@ use super::collected::Collector;
 use crate::error::{Error, Result};
 use crate::name::MessageId;
 use crate::session::inbox::{Attachment, Delivery, Inbox};
-use crate::session::limited::OutboxFile;
+use crate::session::limited::LimitedFile;
+
+const OPERATION: &str = "forward";
 
 impl Claim {
     /// Delivers the declared files to another session's inbox, as the message `id` there.
@@ -53,7 +55,7 @@ impl Claim {
         id: &MessageId,
     ) -> Result<Delivery> {
         let dir = self.directory()?;
-        let mut collector: Collector<()> = Collector::new(self.session.config().outbox());
+        let mut collector: Collector<()> = Collector::new(OPERATION, self.session.config().outbox());
         // Names first, files later: one descriptor at a time.
         for raw in declared {
             collector.add(raw.as_ref(), |_, _| Ok(((), 0)))?;
@@ -67,10 +69,10 @@ impl Claim {
             id,
             attachments.iter().map(|(name, refused)| {
                 let opened = match refused {
-                    Some(error) => Err(Error::new("forward", name, error.kind())),
+                    Some(error) => Err(Error::new(OPERATION, name, error.kind())),
                     None => dir.open_contained(name).and_then(|file| {
                         let most = most.min(room.load(Ordering::Relaxed));
-                        OutboxFile::new(file, Path::new(name), most)
+                        LimitedFile::new(OPERATION, file, Path::new(name), most)
                     }),
                 };
                 match opened {
@@ -80,14 +82,14 @@ impl Claim {
             }),
         );
         let failed =
-            delivery.refusals().find(|error| error.is_transient()).map(|error| error.again("forward"));
+            delivery.refusals().find(|error| error.is_transient()).map(|error| error.again(OPERATION));
         failed.map_or(Ok(delivery), Err)
     }
 }
 
 /// A file whose bytes are taken off the room of its message as they are read: its size is the guest's to change.
 struct Counted<'r> {
-    file: OutboxFile,
+    file: LimitedFile,
     room: &'r AtomicU64,
 }
 

@@ -9,7 +9,7 @@ use crate::session::handle::parts::{CLAIMED, Part, TRASH};
 use crate::session::sweep::{Deadline, Swept, age, gone, sweep_until};
 
 impl Outbox {
-    /// Removes what nobody has touched for `limit`: messages in the outbox, pending claims, and the remains of
+    /// Removes what nobody has touched for `older_than`: messages in the outbox, pending claims, and the remains of
     /// interrupted removals. Messages that failed for good, or were never asked for, end here.
     ///
     /// All of it together takes no longer than the config's [budget](crate::SessionsConfig::with_budget) and the removal
@@ -20,7 +20,7 @@ impl Outbox {
     ///
     /// # Races
     /// A message that the guest is still writing is young.
-    pub fn sweep(&self, limit: Duration) -> Result<Swept> {
+    pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
         let deadline = Deadline::new(self.session.config().budget());
         let mut swept = Swept::default();
         let host = self.session.host();
@@ -33,7 +33,7 @@ impl Outbox {
                     return Ok(swept);
                 };
                 let entry = entry?;
-                if age(entry.metadata()) < limit {
+                if age(entry.metadata()) < older_than {
                     swept.kept += 1;
                     continue;
                 }
@@ -46,7 +46,7 @@ impl Outbox {
                 swept.record(entry.path(), removed);
             }
         }
-        sweep_until(&self.session, Part::Outbox, limit, deadline, &mut swept)?;
+        sweep_until(&self.session, Part::Outbox, older_than, deadline, &mut swept)?;
         Ok(swept)
     }
 }

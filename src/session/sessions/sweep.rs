@@ -7,6 +7,7 @@ use super::{NEW, REMOVED, Sessions};
 use crate::error::{ErrorKind, Result};
 use crate::name::SessionId;
 use crate::root::{Limits, Metadata};
+use crate::session::handle::config::SweepClock;
 use crate::session::handle::parts::{CLAIMED, GUEST, HOST, Part, STATE};
 use crate::session::sweep::Swept;
 use crate::session::sweep::clock::{self, Ages};
@@ -16,7 +17,7 @@ const LOOKED_AT: u64 = 1_000_000;
 const LOOKED_INTO: u32 = 64;
 
 impl Sessions {
-    /// Removes every session in which nothing happened for `idle`, and what interrupted calls have left.
+    /// Removes every session in which nothing happened for `older_than`, and what interrupted calls have left.
     ///
     /// A session's age is that of the latest change the kernel saw to its directories and to anything the guest's side
     /// holds; setting file times back does not make it older, nor setting them forward younger than that moment. No more
@@ -27,8 +28,8 @@ impl Sessions {
     ///
     /// Only time counts that the host has watched: from the first session or sweep in this directory on, while the machine was
     /// up. A wall clock that is set ahead, or comes up wrong after a boot, makes no session older. After a week with the
-    /// machine off, sessions go when they have been idle for `idle` without that week; see
-    /// [`sweep_by_wall_clock`](Self::sweep_by_wall_clock). The record of it is `.clock`, and sweeping often keeps it exact.
+    /// machine off, sessions go when they have been idle for `older_than` without that week, unless the config says
+    /// [`SweepClock::Wall`]. The record of it is `.clock`, and sweeping often keeps it exact.
     ///
     /// # Errors
     /// The kinds of every resolution of the directory itself. What happens to one session is reported in [`Swept`], and so is
@@ -49,9 +50,12 @@ impl Sessions {
     /// assert_eq!(sessions.sweep(Duration::ZERO)?.removed, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn sweep(&self, idle: Duration) -> Result<Swept> {
+    pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
+        if self.config.sweep_clock() == SweepClock::Wall {
+            return self.sweep_by(&Ages::by_wall_clock(), older_than);
+        }
         let (ages, kept) = Ages::watched(&self.root);
-        let mut swept = self.sweep_by(&ages, idle)?;
+        let mut swept = self.sweep_by(&ages, older_than)?;
         if let Err(error) = kept {
             // Without the record nothing gets older, and so nothing goes.
             swept.record(Path::new(clock::FILE), Err(error));
@@ -59,35 +63,13 @@ impl Sessions {
         Ok(swept)
     }
 
-    /// [`sweep`](Self::sweep), with ages that the wall clock shows now, time without power included.
-    ///
-    /// For machines that are off most of the time, or after a long pause. A clock that is wrong removes sessions in use.
-    ///
-    /// # Errors
-    /// Those of [`sweep`](Self::sweep).
-    ///
-    /// # Races
-    /// Those of [`sweep`](Self::sweep).
-    ///
-    /// ```
-    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
-    /// # sessions.create(&SessionId::new("s"))?;
-    /// assert_eq!(sessions.sweep_by_wall_clock(std::time::Duration::from_secs(3600))?.kept, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn sweep_by_wall_clock(&self, idle: Duration) -> Result<Swept> {
-        self.sweep_by(&Ages::by_wall_clock(), idle)
-    }
-
-    fn sweep_by(&self, ages: &Ages, idle: Duration) -> Result<Swept> {
+    fn sweep_by(&self, ages: &Ages, older_than: Duration) -> Result<Swept> {
         let survey = self.survey()?;
         let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
         for name in survey.remains {
             // A session that is being made right now is young.
             let young = || match self.root.metadata(&name) {
-                Ok(entry) => ages.of(&entry) < idle,
+                Ok(entry) => ages.of(&entry) < older_than,
                 // It cannot be seen just now.
                 Err(error) => error.is_transient(),
             };
@@ -98,7 +80,7 @@ impl Sessions {
             }
         }
         for id in survey.sessions {
-            let used = |host: &[&str]| self.used_within(&id, host, |entry| ages.of(entry) < idle);
+            let used = |host: &[&str]| self.used_within(&id, host, |entry| ages.of(entry) < older_than);
             let outcome = match used(&[CLAIMED, STATE]) {
                 Ok(true) => Ok(None),
                 // Making the lock file has changed the directory of states.

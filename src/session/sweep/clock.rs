@@ -11,7 +11,7 @@
 //! clock does no harm.
 //!
 //! Left: while the machine was off, or before the first session or sweep, nothing was watched, so nothing gets older.
-//! [`Sessions::sweep_by_wall_clock`](crate::session::Sessions::sweep_by_wall_clock) is for those who trust the clock. Every
+//! [`SweepClock::Wall`](crate::session::SweepClock::Wall) is for those who trust the clock. Every
 //! error of this kind keeps a session longer, none removes it sooner.
 
 use std::sync::{Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _};
 
-use beneath::session::{Attachment, Claim, Hardening, OutboxFile, Place, SessionsConfig, harden_tree};
+use beneath::session::{Attachment, Claim, Hardening, LimitedFile, Place, SessionsConfig, harden_tree};
 use beneath::{
     Access, Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
@@ -185,7 +185,7 @@ fn collect(claim: &Claim, turn: u64, canary: &Canary) -> beneath::Result<Outcome
 }
 
 /// The content, or the marker if the inode is outside.
-fn drain(mut file: OutboxFile, canary: &Canary) -> Vec<u8> {
+fn drain(mut file: LimitedFile, canary: &Canary) -> Vec<u8> {
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content);
     let file = file.into_contained();
