@@ -80,7 +80,7 @@ fn makes_deletes_and_renames_without_overwriting() {
         assert_eq!(workspace.delete("x").unwrap_err().kind(), ErrorKind::NotRegular);
         workspace.delete("b").unwrap();
         assert!(!workspace.exists("b").unwrap());
-        assert!(workspace.delete_tree("x").unwrap().complete);
+        assert!(workspace.delete_tree("x").unwrap().is_complete());
         symlink(stage.home.path(), stage.guest("workspace/home")).unwrap();
         assert_eq!(workspace.delete_tree("home").unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.exists("home").unwrap_err().kind(), ErrorKind::Symlink);
