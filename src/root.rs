@@ -29,7 +29,7 @@ use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 pub use access::{Applied, Execute};
-pub use budget::{Budget, Left, Removed};
+pub use budget::{Budget, Removed};
 pub use entries::Ensured;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 pub(crate) use flock::Flock;

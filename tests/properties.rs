@@ -192,7 +192,7 @@ fn take(step: &Step, root: &Root, arena: &Arena, model: &mut Model) {
                     let gone: Vec<_> =
                         model.beneath(path).into_iter().map(|path| model.0.remove(&path).unwrap()).collect();
                     let dirs = gone.iter().filter(|node| **node == Node::Dir).count() as u64;
-                    assert!(removed.complete);
+                    assert!(removed.is_complete());
                     assert_eq!((removed.directories, removed.files), (dirs, gone.len() as u64 - dirs));
                 }
             }

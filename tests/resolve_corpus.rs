@@ -95,7 +95,7 @@ fn act(root: &Root, case: &Value) -> Result<()> {
         "rename" => root.rename(path, bytes(case, "path2").unwrap()),
         "remove_file" => root.remove_file(path),
         "remove_tree" => {
-            root.remove_tree_contained(path).map(|removed| assert!(removed.complete, "{removed:?}"))
+            root.remove_tree_contained(path).map(|removed| assert!(removed.is_complete(), "{removed:?}"))
         }
         other => panic!("unknown operation {other}"),
     }

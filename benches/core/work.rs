@@ -312,7 +312,10 @@ fn remove(base: &Path, label: &str, grow: fn(&Path)) -> Group {
     let lines = vec![
         removing("std", Box::new(move || fs::remove_dir_all(&plain).unwrap())),
         removing("raw", Box::new(move || raw_remove(&raw, c"top".to_owned()))),
-        removing("beneath", Box::new(move || assert!(root.remove_tree_contained("top").unwrap().complete))),
+        removing(
+            "beneath",
+            Box::new(move || assert!(root.remove_tree_contained("top").unwrap().is_complete())),
+        ),
         removing("cap-std", Box::new(move || cap.remove_dir_all("top").unwrap())),
         removing("pathrs", Box::new(move || other.remove_all("top").unwrap())),
     ];

@@ -460,7 +460,7 @@ impl Run<'_> {
             (Ok(removed), Ok(path)) => {
                 let gone = self.tree.take(&path);
                 let dirs = gone.iter().filter(|(_, node)| *node == Node::Dir).count() as u64;
-                assert!(removed.complete, "remove {raw:?}: {removed:?}");
+                assert!(removed.is_complete(), "remove {raw:?}: {removed:?}");
                 assert_eq!(
                     (removed.directories, removed.files),
                     (dirs, gone.len() as u64 - dirs),

@@ -27,10 +27,10 @@ use super::event;
 use super::handle::Session;
 use super::handle::parts::{STAGING, STATE};
 use super::limited::LimitedFile;
-use super::sweep::{self, Swept, gone};
+use super::sweep::{self, Swept};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
-use crate::root::{Metadata, Root};
+use crate::root::{Metadata, Removed, Root};
 
 const OPERATION: &str = "verify database";
 /// How every SQLite 3 file begins.
@@ -306,7 +306,7 @@ impl Session {
                 let removed = if entry.metadata().is_dir() {
                     self.host().remove_tree_contained_within(&path, self.config().budget())
                 } else {
-                    self.host().remove_file(&path).map(|()| gone())
+                    self.host().remove_file(&path).map(|()| Removed::all())
                 };
                 swept.record(&path, removed);
             }

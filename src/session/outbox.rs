@@ -25,9 +25,10 @@ mod turn;
 use super::event;
 use super::handle::Session;
 use super::handle::parts::Part;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
-use crate::root::{Left, Metadata};
+use crate::report::Leftovers;
+use crate::root::Metadata;
 
 pub use claim::{Claim, Cleared, Place, Undeclared, UndeclaredList};
 pub use collected::{Collected, CollectedFile};
@@ -56,10 +57,8 @@ pub struct Outbox {
 pub struct Messages {
     /// The messages, oldest first by the kernel's clock.
     pub ids: Vec<MessageId>,
-    /// Entries that are no message, and why; no more than the first few.
-    pub refused: Vec<Left>,
-    /// How many entries are no message.
-    pub refused_total: u64,
+    /// Entries that are no message, and why.
+    pub refused: Leftovers,
     /// Whether there are more entries than were looked at.
     pub truncated: bool,
 }
@@ -108,10 +107,8 @@ impl Outbox {
                 (_, link) if link.is_symlink() => ErrorKind::Symlink,
                 _ => ErrorKind::NotDirectory,
             };
-            messages.refused_total += 1;
-            if messages.refused.len() < REPORTED {
-                messages.refused.push(Left { path: entry.into_path(), kind });
-            }
+            let error = Error::new("list messages", entry.path(), kind);
+            messages.refused.add(entry.into_path(), error);
         }
         found.sort_by(|(one, a), (other, b)| one.changed().cmp(&other.changed()).then_with(|| a.cmp(b)));
         messages.ids = found.into_iter().map(|(_, id)| id).collect();

@@ -9,11 +9,10 @@ use self::clock::Ages;
 use super::event;
 use super::handle::Session;
 use super::handle::parts::{Part, TRASH};
-use crate::error::{ErrorKind, Result};
-use crate::root::{Budget, Left, Metadata, Removed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::Leftovers;
+use crate::root::{Budget, Metadata, Removed};
 
-/// How many leftovers a report tells by name.
-const TOLD: usize = 32;
 /// What a sweep did.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a sweep may leave something behind"]
@@ -25,29 +24,20 @@ pub struct Swept {
     pub kept: u64,
     /// Whether the budget's time was over before everything was looked at.
     pub out_of_time: bool,
-    /// What should have gone and did not, and why; no more than the first few.
-    pub left: Vec<Left>,
-    /// How many should have gone and did not.
-    pub left_total: u64,
+    /// What should have gone and did not, and why.
+    pub left: Leftovers,
 }
 
 impl Swept {
     pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
         match outcome {
-            Ok(removed) if removed.complete => self.removed += 1,
+            Ok(removed) if removed.is_complete() => self.removed += 1,
             Ok(removed) => {
-                let kind = removed.left.first().map_or(ErrorKind::Busy, |left| left.kind);
-                self.leave(path, kind);
+                let first = removed.left.first.into_iter().next().map(|left| left.error);
+                self.left.add(path, first.unwrap_or_else(|| Error::new("sweep", path, ErrorKind::Busy)));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => self.leave(path, error.kind()),
-        }
-    }
-
-    fn leave(&mut self, path: &Path, kind: ErrorKind) {
-        self.left_total += 1;
-        if self.left.len() < TOLD {
-            self.left.push(Left { path: path.to_path_buf(), kind });
+            Err(error) => self.left.add(path, error),
         }
     }
 }
@@ -56,10 +46,6 @@ impl Swept {
 /// that is set while this process runs makes nothing older.
 pub(super) fn age(entry: &Metadata) -> Duration {
     Ages::of_process().of(entry)
-}
-
-pub(super) fn gone() -> Removed {
-    Removed { complete: true, ..Removed::default() }
 }
 
 /// When the time for a whole job is over, of which each removal is a part.
@@ -90,14 +76,11 @@ fn remove_entry_within(session: &Session, part: Part, name: &Path, budget: Budge
     let path = part.as_ref().join(name);
     let trash = session.host().descend(TRASH)?;
     let removed = match session.guest().remove_tree_quarantined(&path, &trash, budget) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Ok(Removed { complete: true, ..Removed::default() })
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Removed::all()),
         // Either the entry or the part itself is a link; the second is refused again.
-        Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => session
-            .guest()
-            .remove_file(&path)
-            .map(|()| Removed { files: 1, complete: true, ..Removed::default() }),
+        Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => {
+            session.guest().remove_file(&path).map(|()| Removed { files: 1, ..Removed::all() })
+        }
         result => result,
     }?;
     event::left_behind("clear", &removed);

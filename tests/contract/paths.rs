@@ -167,7 +167,7 @@ fn the_longest_forms_are_taken() {
         root.write_exclusive(&path, "deep").unwrap();
         assert_eq!(root.read_contained(&path, 9).unwrap(), b"deep");
         assert_eq!(root.metadata(&path).unwrap().len(), 4);
-        assert!(root.remove_tree_contained("d").unwrap().complete);
+        assert!(root.remove_tree_contained("d").unwrap().is_complete());
         assert!(arena.names(".").is_empty());
     });
 }

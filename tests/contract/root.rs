@@ -104,7 +104,7 @@ fn every_conversion_makes_a_root_that_can_do_everything() {
         root.write_exclusive("d/e/f", "x").unwrap();
         assert_eq!(root.list("d/e").unwrap().count(), 1);
         assert_eq!(root.walk(".", Limits::default()).unwrap().count(), 3);
-        assert!(root.remove_tree_contained("d").unwrap().complete);
+        assert!(root.remove_tree_contained("d").unwrap().is_complete());
     }
 }
 

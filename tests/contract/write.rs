@@ -326,7 +326,7 @@ fn every_durability_gives_the_same_result() {
             root.rename("a/b/f", "a/g").unwrap();
             assert_eq!(arena.content("a/g"), b"y");
             root.remove_file("a/g").unwrap();
-            assert!(root.remove_tree_contained("a").unwrap().complete);
+            assert!(root.remove_tree_contained("a").unwrap().is_complete());
         });
     }
 }

@@ -264,7 +264,7 @@ fn deep_tree(dir: PathBuf) -> Result<Value, String> {
                 Err(error) => tally.violations.push(format!("walk ({resolver:?}): {error}")),
             }
             match root.remove_tree_contained("d") {
-                Ok(removed) if removed.complete && !base.join("d").exists() => tally.ok += 1,
+                Ok(removed) if removed.is_complete() && !base.join("d").exists() => tally.ok += 1,
                 other => tally.violations.push(format!("remove ({resolver:?}): {other:?}")),
             }
             fs::remove_dir(&base).expect("the scene is empty");

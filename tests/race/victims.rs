@@ -70,7 +70,7 @@ impl Victim {
                     Kind::CreateStorm if turn.is_multiple_of(2) => Budget::default().with_entries(4),
                     _ => Budget::default(),
                 };
-                root.remove_tree_contained_within(target, budget).map(|removed| match removed.complete {
+                root.remove_tree_contained_within(target, budget).map(|removed| match removed.is_complete() {
                     true => Outcome::Ok,
                     false => Outcome::Refused,
                 })

@@ -103,7 +103,7 @@ fn removes_a_session_whatever_the_guest_left_in_it() {
             .unwrap();
 
         let removed = stage.sessions.remove(&SessionId::new("s")).unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert!(removed.directories > 100);
         assert_eq!(stage.all(), [""; 0]);
         let again = stage.sessions.remove(&SessionId::new("s")).unwrap_err();
@@ -119,14 +119,14 @@ fn a_removal_out_of_budget_frees_the_id_and_is_finished_by_a_sweep() {
         fs::write(stage.guest(&format!("workspace/{number}")), "x").unwrap();
     }
     let id = SessionId::new("s");
-    assert!(!stage.sessions.remove(&id).unwrap().complete);
+    assert!(!stage.sessions.remove(&id).unwrap().is_complete());
     assert!(!stage.sessions.exists(&id).unwrap());
     assert_eq!(stage.sessions.create(&id).unwrap().1, Ensured::Created);
 
     let root = Root::open_ambient(stage.sessions_path(), ambient_authority()).unwrap();
     let sessions = beneath::Sessions::new(root, SessionsConfig::default());
     let swept = sessions.sweep(Duration::from_secs(3600)).unwrap();
-    assert_eq!((swept.removed, swept.kept, swept.left_total), (1, 1, 0));
+    assert_eq!((swept.removed, swept.kept, swept.left.total), (1, 1, 0));
     assert_eq!(stage.all(), ["s"]);
 }
 
@@ -139,8 +139,8 @@ fn sweeps_idle_sessions_and_leaves_locked_ones() {
         assert_eq!(stage.sessions.sweep(Duration::from_secs(3600)).unwrap().kept, 2);
 
         let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (1, 1));
-        assert_eq!(swept.left[0].kind, ErrorKind::Busy);
+        assert_eq!((swept.removed, swept.left.total), (1, 1));
+        assert_eq!(swept.left.first[0].error.kind(), ErrorKind::Busy);
         assert_eq!(stage.all(), ["busy"]);
         drop(lock);
         assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
@@ -276,7 +276,7 @@ fn a_session_that_lost_its_host_side_is_still_one() {
         fs::remove_dir_all(stage.host("")).unwrap();
         assert_eq!(stage.sessions.list().unwrap(), std::slice::from_ref(&id));
         assert!(stage.sessions.groups().unwrap().is_empty());
-        assert!(stage.sessions.remove(&id).unwrap().complete);
+        assert!(stage.sessions.remove(&id).unwrap().is_complete());
         assert_eq!(stage.all(), [""; 0]);
     });
 }

@@ -84,7 +84,7 @@ fn makes_deletes_and_renames_without_overwriting() {
         assert_eq!(workspace.remove_file("x").unwrap_err().kind(), ErrorKind::NotRegular);
         workspace.remove_file("b").unwrap();
         assert!(!workspace.exists("b").unwrap());
-        assert!(workspace.remove_tree_contained("x").unwrap().complete);
+        assert!(workspace.remove_tree_contained("x").unwrap().is_complete());
         symlink(stage.home.path(), stage.guest("workspace/home")).unwrap();
         assert_eq!(workspace.remove_tree_contained("home").unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.exists("home").unwrap_err().kind(), ErrorKind::Symlink);

@@ -172,19 +172,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         site.root.remove_file(LEAF).map(|()| Success::done())
     }),
     scenario("remove_tree", Leaf::Directory, Effect::RemovesTree(LEAF), |site| {
-        site.root.remove_tree_contained(LEAF).map(|removed| removal(removed.complete))
+        site.root.remove_tree_contained(LEAF).map(|removed| removal(removed.is_complete()))
     }),
     scenario("remove_tree, inside", Leaf::Directory, Effect::RemovesTree("g"), |site| {
-        site.root.remove_tree_contained("g").map(|removed| removal(removed.complete))
+        site.root.remove_tree_contained("g").map(|removed| removal(removed.is_complete()))
     }),
     // Five levels, three of which can be open: the others are moved up, or closed and entered again.
     scenario("remove_tree, few descriptors", Leaf::Directory, Effect::RemovesTree("g"), |site| {
         let removed = with_descriptors(3, || site.root.remove_tree_contained("g"))?;
-        Ok(removal(removed.complete))
+        Ok(removal(removed.is_complete()))
     }),
     scenario("remove_tree, quarantined", Leaf::Directory, Effect::RemovesTree(LEAF), |site| {
         let removed = site.root.remove_tree_quarantined(LEAF, &site.host, Budget::default())?;
-        Ok(removal(removed.complete))
+        Ok(removal(removed.is_complete()))
     }),
 ];
 

@@ -1,19 +1,18 @@
 //! A message that the host has taken.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use super::collected::{Collected, Collector, one_name};
 use super::slot::Slot;
 use super::ticket::Ticket;
 use crate::error::{ErrorKind, Result};
 use crate::name::{MessageId, SafePath};
-use crate::root::{FileType, Left, Metadata, Removed, Root};
+use crate::root::{FileType, Metadata, Removed, Root};
 use crate::session::event;
 use crate::session::handle::Session;
 use crate::session::handle::parts::{Part, TRASH};
 use crate::session::limited::LimitedFile;
-use crate::session::sweep::{gone, remove_entry};
+use crate::session::sweep::remove_entry;
 
 /// How many entries [`Claim::undeclared`] tells.
 const UNDECLARED: usize = 1000;
@@ -230,13 +229,12 @@ impl Claim {
     ///
     /// # Races
     /// A guest that holds a descriptor into the directory may keep creating until the budget is spent; the report is then
-    /// not [complete](Removed::complete). What goes of a message [in place](Place::InPlace) is what is under the
+    /// not [complete](Removed::is_complete). What goes of a message [in place](Place::InPlace) is what is under the
     /// host's name for it; a new message of the same id is not touched.
     pub fn clear(self) -> Cleared {
         let removed = self.discard().unwrap_or_else(|error| {
             event::refused("clear", &error);
-            let left = vec![Left { path: PathBuf::new(), kind: error.kind() }];
-            Removed { left_total: 1, left, ..Removed::default() }
+            Removed::nothing(error)
         });
         event::left_behind("clear", &removed);
         Cleared { removed }
@@ -253,7 +251,7 @@ impl Claim {
             Err(_) => {
                 let trash = self.session.host().ensure_and_descend(TRASH)?.0;
                 match self.session.host().remove_tree_quarantined(self.slot.path(), &trash, budget) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(gone()),
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(Removed::all()),
                     removed => removed,
                 }
             }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::Outbox;
 use crate::error::Result;
+use crate::root::Removed;
 use crate::session::handle::parts::{CLAIMED, Part, TRASH};
-use crate::session::sweep::{Deadline, Swept, age, gone, sweep_until};
+use crate::session::sweep::{Deadline, Swept, age, sweep_until};
 
 impl Outbox {
     /// Removes what nobody has touched for `older_than`: messages in the outbox, pending claims, and the remains of
@@ -41,7 +42,7 @@ impl Outbox {
                 let removed = match (entry.metadata().is_dir(), place) {
                     (true, CLAIMED) => host.remove_tree_quarantined(&path, &trash, budget),
                     (true, _) => host.remove_tree_contained_within(&path, budget),
-                    (false, _) => host.remove_file(&path).map(|()| gone()),
+                    (false, _) => host.remove_file(&path).map(|()| Removed::all()),
                 };
                 swept.record(entry.path(), removed);
             }

@@ -11,7 +11,6 @@ use crate::session::handle::home::Identity;
 use crate::session::handle::lock::{SessionLock, lock};
 use crate::session::handle::marker::{Kind, kind_of, mark_doomed};
 use crate::session::handle::parts::{GUEST, HOST, TRASH};
-use crate::session::sweep::gone;
 
 impl Sessions {
     /// Removes the session `id` with all it holds.
@@ -75,7 +74,7 @@ impl Sessions {
         let removed = if in_place { self.destroy_in_place(id.as_str()) } else { self.destroy(&doomed) };
         match removed {
             // A sweep was faster.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(gone())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(Removed::all())),
             removed => removed.map(Some),
         }
     }
@@ -104,7 +103,7 @@ impl Sessions {
     /// Removes a session that could not be renamed. The marker goes last, since it says that the rest is to go.
     pub(super) fn destroy_in_place(&self, name: &str) -> Result<Removed> {
         let budget = self.config.budget();
-        let mut parts = Removed { complete: true, ..Removed::default() };
+        let mut parts = Removed::all();
         for part in [GUEST, HOST] {
             match self.root.remove_tree_contained_within(Path::new(name).join(part), budget) {
                 Ok(removed) => add(&mut parts, removed),
@@ -112,7 +111,7 @@ impl Sessions {
                 Err(error) => return Err(error),
             }
         }
-        if parts.complete {
+        if parts.is_complete() {
             add(&mut parts, self.root.remove_tree_contained_within(name, budget)?);
         }
         event::left_behind("remove session", &parts);
@@ -144,6 +143,5 @@ fn add(sum: &mut Removed, part: Removed) {
     sum.files += part.files;
     sum.directories += part.directories;
     sum.complete &= part.complete;
-    sum.left.extend(part.left);
-    sum.left_total += part.left_total;
+    sum.left.absorb(part.left);
 }

@@ -65,7 +65,7 @@ impl Sessions {
 
     fn sweep_by(&self, ages: &Ages, older_than: Duration) -> Result<Swept> {
         let survey = self.survey()?;
-        let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
+        let mut swept = Swept { left: survey.refused, ..Swept::default() };
         for name in survey.remains {
             // A session that is being made right now is young.
             let young = || match self.root.metadata(&name) {
