@@ -121,9 +121,9 @@ fn deliver_under_attack(session: &Session) {
         }
         let attachment = Attachment::from_bytes("for your eyes").with_name("note.txt");
         let delivery = session.inbox().deliver(&MessageId::new(format!("m{number}")), [attachment]);
-        match delivery.refusals().next() {
+        match delivery.refused().next() {
             None => saved += 1,
-            Some(error) => {
+            Some((_, error)) => {
                 refused += 1;
                 reason = error.to_string();
             }

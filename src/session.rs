@@ -29,6 +29,7 @@ mod handle;
 mod harden;
 mod inbox;
 mod limited;
+mod listing;
 mod outbox;
 mod sessions;
 mod sweep;
@@ -44,15 +45,14 @@ pub use handle::parts::Part;
 pub use harden::{Hardened, Hardening, harden_tree};
 #[cfg(feature = "json")]
 pub use inbox::rewrite_message;
-pub use inbox::{Attachment, Delivery, Inbox, Outcome, RolledBack, SavedFile};
+pub use inbox::{Attachment, Delivery, Inbox, Outcome, SavedFile};
 pub use limited::LimitedFile;
+pub use listing::Listing;
 pub use outbox::{
-    Claim, Cleared, Collected, CollectedFile, Collection, Disposition, Failed, Ledger, Messages, Outbox,
-    Place, Ticket, Undeclared, UndeclaredList,
+    Claim, Collected, CollectedFile, Collection, Disposition, Failed, Ledger, Outbox, Place, Ticket,
+    Undeclared,
 };
 pub use sessions::{Sessions, Survey};
 pub use sweep::Swept;
 pub use usage::{Quota, Usage};
-pub use workspace::{
-    FileIdentity, ListOptions, Listing, Tail, TailChunk, TailEvent, TailPosition, Workspace,
-};
+pub use workspace::{FileIdentity, ListOptions, Tail, TailChunk, TailEvent, TailPosition, Workspace};

@@ -6,6 +6,7 @@ use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum FileType {
     /// A regular file.

@@ -27,10 +27,10 @@ use super::event;
 use super::handle::Session;
 use super::handle::parts::{STAGING, STATE};
 use super::limited::LimitedFile;
-use super::sweep::{self, Swept};
+use super::sweep::{Sweep, Swept};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
-use crate::root::{Metadata, Removed, Root};
+use crate::root::{Metadata, Root};
 
 const OPERATION: &str = "verify database";
 /// How every SQLite 3 file begins.
@@ -39,6 +39,7 @@ const QUARANTINE: &str = "quarantine";
 
 /// A file that SQLite opens beside a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Sibling {
     /// The rollback journal.
     Journal,
@@ -70,11 +71,12 @@ impl Sibling {
 }
 
 /// What is wrong with a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum DbFault {
     /// It cannot be used, for this reason: a link, not a regular file, several names.
-    Refused(ErrorKind),
+    Refused(Error),
     /// It belongs to this user, who is not the expected one.
     ForeignOwner(u32),
     /// It does not begin as a database does.
@@ -85,6 +87,7 @@ pub enum DbFault {
 
 /// Whether SQLite's write-ahead log works on a file system. It needs memory that all processes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum WalSafety {
     /// A local file system.
     Safe,
@@ -95,7 +98,9 @@ pub enum WalSafety {
 }
 
 /// What [`Session::verify_db`] found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "the database may be unsound"]
 #[non_exhaustive]
 pub struct DbReport {
     /// What is wrong with the database itself.
@@ -111,7 +116,26 @@ impl DbReport {
     /// database in place: see [`Session::verify_db`].
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.database.is_none() && self.siblings.iter().all(|(_, fault)| fault.is_none())
+        self.faults().next().is_none()
+    }
+
+    /// Whether the database and its siblings could be read. What was read may still be unsound, say a journal that is
+    /// [`Hot`](DbFault::Hot): only [`is_sound`](Self::is_sound) is about that.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.refused().next().is_none()
+    }
+
+    /// The files that could not be read, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.faults().filter_map(|fault| match fault {
+            DbFault::Refused(error) => Some((error.subject().unwrap_or(Path::new("")), error)),
+            _ => None,
+        })
+    }
+
+    fn faults(&self) -> impl Iterator<Item = &DbFault> {
+        self.database.iter().chain(self.siblings.iter().filter_map(|(_, fault)| fault.as_ref()))
     }
 }
 
@@ -185,8 +209,8 @@ impl Session {
             Ok(file) => file,
             Err(error) => match error.kind() {
                 ErrorKind::NotFound => return Ok(Inspected::Missing),
-                kind @ (ErrorKind::Symlink | ErrorKind::NotRegular | ErrorKind::HardLinked) => {
-                    return Ok(Inspected::Faulty(DbFault::Refused(kind)));
+                ErrorKind::Symlink | ErrorKind::NotRegular | ErrorKind::HardLinked => {
+                    return Ok(Inspected::Faulty(DbFault::Refused(error)));
                 }
                 _ => return Err(error),
             },
@@ -289,29 +313,11 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
-        let mut swept = Swept::default();
+        let mut sweep = Sweep::new(self, older_than);
         for shelf in [PathBuf::from(STAGING), Path::new(STATE).join(QUARANTINE)] {
-            let entries = match self.host().list(&shelf) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
-            };
-            for entry in entries {
-                let entry = entry?;
-                if sweep::age(entry.metadata()) < older_than {
-                    swept.kept += 1;
-                    continue;
-                }
-                let path = shelf.join(entry.path());
-                let removed = if entry.metadata().is_dir() {
-                    self.host().remove_tree_contained_within(&path, self.config().budget())
-                } else {
-                    self.host().remove_file(&path).map(|()| Removed::all())
-                };
-                swept.record(&path, removed);
-            }
+            sweep.host_directory(&shelf)?;
         }
-        Ok(swept)
+        Ok(sweep.finish())
     }
 }
 

@@ -65,7 +65,7 @@ impl Session {
     ///     .with_policy(Policy::default().with_access(Access::shared()));
     /// let host = Root::open_ambient(&private, ambient_authority())?;
     /// let session = Session::from_roots(guest, host)?;
-    /// session.repair()?;
+    /// let _found = session.repair()?;
     /// assert!(session.verify().is_sound());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

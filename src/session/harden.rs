@@ -58,7 +58,8 @@ impl Hardening {
 }
 
 /// What [`harden_tree`] did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "hardening may be incomplete"]
 #[non_exhaustive]
 pub struct Hardened {
@@ -68,14 +69,14 @@ pub struct Hardened {
     pub directories: u64,
     /// How many of these had another before.
     pub changed: u64,
-    /// Symbolic links, which are skipped.
+    /// Symbolic links, which have no access of their own.
     pub links: u64,
-    /// Files with several names, which are skipped: one may be a host file's.
+    /// Files with several names, which are left: one may be a host file's.
     pub hard_links: u64,
-    /// FIFOs, sockets and devices, which are skipped.
+    /// FIFOs, sockets and devices, which are left.
     pub special: u64,
-    /// What could not be changed or looked at, and why.
-    pub failed: Leftovers,
+    /// What could not be changed or looked at, and why; files with several names and special files included.
+    pub left: Leftovers,
     /// Directories that changed meanwhile and entries that vanished: what the guest moved may have been missed.
     pub unsettled: u64,
     /// Whether the limits cut something off.
@@ -83,11 +84,15 @@ pub struct Hardened {
 }
 
 impl Hardened {
-    /// Whether every file and directory had the access when the call ended, and none can have been missed. Skipped links,
-    /// hard links and special files do not count.
+    /// Whether everything but the symbolic links had the access when the call ended, and nothing can have been missed.
     #[must_use]
-    pub fn complete(&self) -> bool {
-        self.failed.is_empty() && self.unsettled == 0 && !self.truncated
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.unsettled == 0 && !self.truncated
+    }
+
+    /// What does not have the access, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
     }
 
     fn applied(&mut self, file_type: FileType, applied: Applied) {
@@ -101,18 +106,20 @@ impl Hardened {
     fn refuse(&mut self, path: PathBuf, error: Error) {
         match error.kind() {
             ErrorKind::Symlink => self.links += 1,
-            ErrorKind::HardLinked => self.hard_links += 1,
-            ErrorKind::NotRegular => self.special += 1,
             // The guest has removed it, or moved it to where the walk has been.
             ErrorKind::NotFound => self.unsettled += 1,
-            _ => self.failed.add(path, error),
+            kind => {
+                self.hard_links += u64::from(kind == ErrorKind::HardLinked);
+                self.special += u64::from(kind == ErrorKind::NotRegular);
+                self.left.add(path, error);
+            }
         }
     }
 }
 
 /// Gives the directory at `path` and everything beneath it the access of `hardening`, by handle.
 ///
-/// Links, files with several names and special files are skipped and counted. `.` is the whole root.
+/// Links are skipped and counted; files with several names and special files are left and reported. `.` is the whole root.
 ///
 /// # Errors
 /// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory), [`NotFound`](ErrorKind::NotFound) and the

@@ -23,13 +23,13 @@ use super::event;
 use super::handle::Session;
 use super::handle::config::MessageLimits;
 use super::handle::parts::Part;
-use super::sweep::{Swept, remove_entry, sweep_part};
+use super::sweep::{Sweep, Swept, remove_entry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafeName, SafePath};
 use crate::root::{ContainedFile, Removed};
 
 pub use attachment::Attachment;
-pub use delivery::{Delivery, Outcome, RolledBack, SavedFile};
+pub use delivery::{Delivery, Outcome, SavedFile};
 #[cfg(feature = "json")]
 pub use message::rewrite_message;
 
@@ -192,7 +192,9 @@ impl Inbox {
     /// # Races
     /// A message that is being delivered is young.
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
-        sweep_part(&self.session, Part::Inbox, older_than)
+        let mut sweep = Sweep::new(&self.session, older_than);
+        sweep.part(Part::Inbox)?;
+        Ok(sweep.finish())
     }
 }
 

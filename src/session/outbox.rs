@@ -25,12 +25,12 @@ mod turn;
 use super::event;
 use super::handle::Session;
 use super::handle::parts::Part;
+use super::listing::Listing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
-use crate::report::Leftovers;
 use crate::root::Metadata;
 
-pub use claim::{Claim, Cleared, Place, Undeclared, UndeclaredList};
+pub use claim::{Claim, Place, Undeclared};
 pub use collected::{Collected, CollectedFile};
 pub use ticket::Ticket;
 pub use turn::{Collection, Disposition, Failed, Ledger};
@@ -39,8 +39,6 @@ pub use turn::{Collection, Disposition, Failed, Ledger};
 const MESSAGES: usize = 10_000;
 /// How many entries it looks at: a guest can make any number that are no message.
 const LOOKED_AT: usize = 100_000;
-/// How many refused entries, or failed messages, are reported one by one.
-const REPORTED: usize = 32;
 
 /// The guest's outbox; see [`Session::outbox`].
 ///
@@ -49,18 +47,6 @@ const REPORTED: usize = 32;
 #[derive(Clone, Debug)]
 pub struct Outbox {
     session: Session,
-}
-
-/// What is in the outbox; see [`Outbox::messages`].
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Messages {
-    /// The messages, oldest first by the kernel's clock.
-    pub ids: Vec<MessageId>,
-    /// Entries that are no message, and why.
-    pub refused: Leftovers,
-    /// Whether there are more entries than were looked at.
-    pub truncated: bool,
 }
 
 impl Session {
@@ -72,7 +58,7 @@ impl Session {
 }
 
 impl Outbox {
-    /// Lists the messages in the outbox; links, files and names that are no id are refused.
+    /// Lists the messages in the outbox, oldest first by the kernel's clock; links, files and names that are no id are refused.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) if `outbox` itself was replaced, and the kinds of every resolution. A missing
@@ -80,8 +66,8 @@ impl Outbox {
     ///
     /// # Races
     /// It is no snapshot.
-    pub fn messages(&self) -> Result<Messages> {
-        let mut messages = Messages::default();
+    pub fn messages(&self) -> Result<Listing<MessageId>> {
+        let mut messages = Listing::default();
         let mut found: Vec<(Metadata, MessageId)> = Vec::new();
         let entries = match self.session.guest().list(Part::Outbox) {
             Ok(entries) => entries,
@@ -111,7 +97,7 @@ impl Outbox {
             messages.refused.add(entry.into_path(), error);
         }
         found.sort_by(|(one, a), (other, b)| one.changed().cmp(&other.changed()).then_with(|| a.cmp(b)));
-        messages.ids = found.into_iter().map(|(_, id)| id).collect();
+        messages.entries = found.into_iter().map(|(_, id)| id).collect();
         Ok(messages)
     }
 
@@ -141,7 +127,7 @@ impl Outbox {
     ///
     /// let claim = session.outbox().claim(&MessageId::new("42"))?.unwrap();
     /// assert_eq!(claim.read(["a.txt"])?.found().next(), Some(("a.txt", &b"hello".to_vec())));
-    /// claim.clear();
+    /// assert!(claim.clear().is_complete());
     /// assert!(session.outbox().claim(&MessageId::new("42"))?.is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

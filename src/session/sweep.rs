@@ -11,10 +11,11 @@ use super::handle::Session;
 use super::handle::parts::{Part, TRASH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
-use crate::root::{Budget, Metadata, Removed};
+use crate::root::{Budget, Entry, Metadata, Removed, Root};
 
 /// What a sweep did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "a sweep may leave something behind"]
 #[non_exhaustive]
 pub struct Swept {
@@ -29,6 +30,17 @@ pub struct Swept {
 }
 
 impl Swept {
+    /// Whether everything that was old enough is gone, and everything was looked at.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && !self.out_of_time
+    }
+
+    /// What should have gone and did not, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
+
     pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
         match outcome {
             Ok(removed) if removed.is_complete() => self.removed += 1,
@@ -48,22 +60,73 @@ pub(super) fn age(entry: &Metadata) -> Duration {
     Ages::of_process().of(entry)
 }
 
-/// When the time for a whole job is over, of which each removal is a part.
-#[derive(Clone, Copy)]
-pub(super) struct Deadline {
+/// One sweep under way. A guest can make any number of entries, so even looking at them ends when the time of the config's
+/// budget is over.
+pub(super) struct Sweep<'s> {
+    session: &'s Session,
+    older_than: Duration,
     start: Instant,
-    budget: Budget,
+    swept: Swept,
 }
 
-impl Deadline {
-    pub(super) fn new(budget: Budget) -> Self {
-        Self { start: Instant::now(), budget }
+impl<'s> Sweep<'s> {
+    pub(super) fn new(session: &'s Session, older_than: Duration) -> Self {
+        Self { session, older_than, start: Instant::now(), swept: Swept::default() }
+    }
+
+    /// Sweeps a part of the guest's side.
+    pub(super) fn part(&mut self, part: Part) -> Result<()> {
+        let session = self.session;
+        let remove = |entry: &Entry, budget| remove_entry_within(session, part, entry.path(), budget);
+        self.directory(session.guest(), part.as_ref(), remove)
+    }
+
+    /// Sweeps a directory of the host's side.
+    pub(super) fn host_directory(&mut self, path: &Path) -> Result<()> {
+        let host = self.session.host();
+        let remove = |entry: &Entry, budget| match entry.metadata().is_dir() {
+            true => host.remove_tree_contained_within(path.join(entry.path()), budget),
+            false => host.remove_file(path.join(entry.path())).map(|()| Removed::all()),
+        };
+        self.directory(host, path, remove)
+    }
+
+    /// Removes the old entries of a directory with `remove`. A directory that is not there has none.
+    pub(super) fn directory(
+        &mut self,
+        root: &Root,
+        path: &Path,
+        remove: impl Fn(&Entry, Budget) -> Result<Removed>,
+    ) -> Result<()> {
+        let entries = match root.list(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let Some(budget) = self.budget_left() else {
+                self.swept.out_of_time = true;
+                return Ok(());
+            };
+            let entry = entry?;
+            if age(entry.metadata()) < self.older_than {
+                self.swept.kept += 1;
+            } else {
+                self.swept.record(&path.join(entry.path()), remove(&entry, budget));
+            }
+        }
+        Ok(())
     }
 
     /// What is left for the next removal; `None` if the time is over.
-    pub(super) fn left(&self) -> Option<Budget> {
-        let left = self.budget.time().checked_sub(self.start.elapsed())?;
-        (!left.is_zero()).then(|| self.budget.with_time(left))
+    fn budget_left(&self) -> Option<Budget> {
+        let budget = self.session.config().budget();
+        let left = budget.time().checked_sub(self.start.elapsed())?;
+        (!left.is_zero()).then(|| budget.with_time(left))
+    }
+
+    pub(super) fn finish(self) -> Swept {
+        self.swept
     }
 }
 
@@ -85,40 +148,4 @@ fn remove_entry_within(session: &Session, part: Part, name: &Path, budget: Budge
     }?;
     event::left_behind("clear", &removed);
     Ok(removed)
-}
-
-/// Removes the entries of a part that are older than `older_than`, within the config's budget.
-pub(super) fn sweep_part(session: &Session, part: Part, older_than: Duration) -> Result<Swept> {
-    let mut swept = Swept::default();
-    sweep_until(session, part, older_than, Deadline::new(session.config().budget()), &mut swept)?;
-    Ok(swept)
-}
-
-/// Removes the entries of a part that are older than `older_than`, until the deadline. A guest can make any number of
-/// them, so even looking at them ends there.
-pub(super) fn sweep_until(
-    session: &Session,
-    part: Part,
-    older_than: Duration,
-    deadline: Deadline,
-    swept: &mut Swept,
-) -> Result<()> {
-    let entries = match session.guest().list(part) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    for entry in entries {
-        let Some(budget) = deadline.left() else {
-            swept.out_of_time = true;
-            return Ok(());
-        };
-        let entry = entry?;
-        if age(entry.metadata()) < older_than {
-            swept.kept += 1;
-        } else {
-            swept.record(entry.path(), remove_entry_within(session, part, entry.path(), budget));
-        }
-    }
-    Ok(())
 }

@@ -6,10 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use super::handle::Session;
 use crate::error::{Error, ErrorKind, Result};
+use crate::report::Leftovers;
 use crate::root::Limits;
 
 /// What a session's guest side holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "the count may be incomplete"]
 #[non_exhaustive]
 pub struct Usage {
     /// Bytes that are really allocated; each file counts once, however many names it has.
@@ -18,10 +21,23 @@ pub struct Usage {
     pub bytes: u64,
     /// Entries of every kind.
     pub entries: u64,
-    /// Directories and entries that could not be looked at.
-    pub unreadable: u64,
+    /// Directories and entries that could not be looked at, and why.
+    pub left: Leftovers,
     /// Whether the limits cut something off, so that there is more than this.
     pub truncated: bool,
+}
+
+impl Usage {
+    /// Whether everything was counted.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && !self.truncated
+    }
+
+    /// What could not be looked at, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
 }
 
 /// How much a session may hold.
@@ -74,7 +90,7 @@ impl Quota {
         if usage.truncated {
             return refuse(ErrorKind::TooMany, "more than could be counted");
         }
-        if usage.unreadable > 0 {
+        if !usage.left.is_empty() {
             return refuse(ErrorKind::TooMany, "some of it could not be looked at");
         }
         Ok(())
@@ -108,9 +124,12 @@ impl Session {
         let mut shared = HashSet::new();
         let mut walk = self.guest().walk(".", limits)?;
         for entry in walk.by_ref() {
-            let Ok(entry) = entry else {
-                usage.unreadable += 1;
-                continue;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    usage.left.add(error.subject().unwrap_or(Path::new("")).to_owned(), error);
+                    continue;
+                }
             };
             let file = entry.metadata();
             usage.entries += 1;

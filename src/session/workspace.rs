@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::{ContainedFile, Ensured, Limits, Metadata, NewFile, Removed, Walk};
 
-pub use list::{ListOptions, Listing};
+pub use list::ListOptions;
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 
 /// The guest's workspace; see [`Session::workspace`].

@@ -12,7 +12,7 @@ fn set_mode(path: &std::path::Path, mode: u32) {
 }
 
 #[test]
-fn hardens_by_handle_and_tells_what_it_skipped() {
+fn hardens_by_handle_and_reports_what_it_left() {
     with_each_resolver(|stage| {
         let top = stage.guest("workspace");
         fs::create_dir_all(top.join("a/b")).unwrap();
@@ -29,15 +29,25 @@ fn hardens_by_handle_and_tells_what_it_skipped() {
 
         let hardening = Hardening::new(Access::shared()).with_execute(Execute::Keep);
         let report = harden_tree(stage.session.guest(), "workspace", hardening).unwrap();
-        assert!(report.complete(), "{report:?}");
         assert_eq!((report.directories, report.files), (3, 2));
         assert_eq!((report.links, report.hard_links, report.special), (1, 1, 2));
+        let mut refused: Vec<_> = report.refused().map(|(path, error)| (path, error.kind())).collect();
+        refused.sort_unstable_by_key(|(path, _)| *path);
+        let special = ErrorKind::NotRegular;
+        let expected = [("fifo", special), ("hard", ErrorKind::HardLinked), ("socket", special)];
+        assert_eq!(refused, expected.map(|(path, kind)| (std::path::Path::new(path), kind)));
+        assert!(!report.is_complete(), "these three do not have the access");
         assert_eq!(mode(&top.join("a/loose")), 0o660);
         assert_eq!(mode(&top.join("a/b/run.sh")), 0o770);
         assert_eq!(mode(&top.join("a/b")), 0o770);
 
+        for left in ["fifo", "hard", "socket"] {
+            fs::remove_file(top.join(left)).unwrap();
+        }
+        stage.home.seal();
         let again = harden_tree(stage.session.guest(), "workspace", hardening).unwrap();
-        assert_eq!(again.changed, 0);
+        assert!(again.is_complete(), "a link has no access of its own: {again:?}");
+        assert_eq!((again.links, again.changed), (1, 0));
         let strict = Hardening::new(Access::private());
         let _ = harden_tree(stage.session.guest(), "workspace", strict).unwrap();
         assert_eq!(mode(&top.join("a/b/run.sh")), 0o600);
@@ -52,7 +62,7 @@ fn hardening_refuses_a_linked_top_and_says_when_it_was_cut_short() {
         fs::write(stage.guest("workspace/b"), "").unwrap();
         let cut = hardening.with_limits(Limits::default().with_entries(1));
         let report = harden_tree(stage.session.guest(), "workspace", cut).unwrap();
-        assert!(report.truncated && !report.complete());
+        assert!(report.truncated && !report.is_complete());
 
         stage.replace_by_link("workspace", stage.home.path());
         let error = harden_tree(stage.session.guest(), "workspace", hardening).unwrap_err();
@@ -107,7 +117,7 @@ fn a_root_host_gives_everything_to_the_guests_user() {
 
     fs::write(stage.guest("workspace/by-root"), "").unwrap();
     let report = stage.session.harden(Execute::Keep).unwrap();
-    assert!(report.complete() && report.changed == 1, "{report:?}");
+    assert!(report.is_complete() && report.changed == 1, "{report:?}");
     assert_eq!(fs::symlink_metadata(stage.guest("workspace/by-root")).unwrap().uid(), 1000);
 }
 
@@ -140,12 +150,12 @@ fn a_file_that_moves_back_and_forth_is_not_called_hardened() {
                 harden_tree(stage.session.guest(), "workspace", Hardening::new(Access::shared())).unwrap();
             let open = file.metadata().unwrap().mode() & 0o7777 == 0o4777;
             missed += u32::from(open);
-            claimed += u32::from(open && report.complete());
+            claimed += u32::from(open && report.is_complete());
         }
         over.store(true, Ordering::Relaxed);
     });
     assert_eq!(claimed, 0, "{missed} of 4000 were missed, and {claimed} of them called complete");
     assert!(missed > 0, "the guest hid the file in no round: the race is not one");
     let report = harden_tree(stage.session.guest(), "workspace", Hardening::new(Access::shared())).unwrap();
-    assert!(report.complete(), "complete once the guest rests: {report:?}");
+    assert!(report.is_complete(), "complete once the guest rests: {report:?}");
 }

@@ -320,7 +320,7 @@ fn forwarding_without_descriptors_is_an_error_and_not_an_outcome() {
         let mut failures = 0;
         for free in 0..12 {
             match with_descriptors(free, || claim.forward(["f", "g", "gone"], &other.inbox(), &to)) {
-                Ok(delivery) => assert_eq!((delivery.files().count(), delivery.refusals().count()), (2, 1)),
+                Ok(delivery) => assert_eq!((delivery.files().count(), delivery.refused().count()), (2, 1)),
                 Err(error) => {
                     assert!(error.is_transient(), "{error}");
                     failures += 1;
@@ -329,7 +329,7 @@ fn forwarding_without_descriptors_is_an_error_and_not_an_outcome() {
         }
         assert!((1..12).contains(&failures), "{failures}");
         let delivery = claim.forward(["f", "g", "gone"], &other.inbox(), &to).unwrap();
-        assert_eq!((delivery.files().count(), delivery.refusals().count()), (2, 1));
+        assert_eq!((delivery.files().count(), delivery.refused().count()), (2, 1));
         let arrived = names(&stage.sessions_path().join("other/guest/inbox/7"));
         assert!(["f", "g"].iter().all(|name| arrived.contains(&(*name).to_owned())), "{arrived:?}");
     });
@@ -410,7 +410,7 @@ fn one_of_four_claims(session: &Session, send: impl Fn(&str)) {
                     scope.spawn(|| match session.outbox().claim(&id) {
                         Ok(Some(claim)) => {
                             claims.fetch_add(1, Ordering::Relaxed);
-                            claim.clear();
+                            let _ = claim.clear();
                         }
                         Ok(None) => {}
                         Err(error) => panic!("{error}"),

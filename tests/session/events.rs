@@ -58,12 +58,12 @@ fn every_refusal_is_an_event_with_hostile_text_escaped() {
     tracing::subscriber::with_default(Recorder(Arc::clone(&lines)), || {
         stage.send("42", &[]);
         let claim = stage.session.outbox().claim(&MessageId::new("42")).unwrap().unwrap();
-        assert_eq!(claim.read(["a\n\u{202e}b"]).unwrap().refusals().count(), 1);
+        assert_eq!(claim.read(["a\n\u{202e}b"]).unwrap().refused().count(), 1);
         let attachment = Attachment::from_bytes("x").with_declared_size(2).with_name("n");
         let delivery = stage.session.inbox().deliver(&MessageId::new("1"), [attachment]);
         assert!(!delivery.is_complete());
         stage.replace_by_link("inbox", stage.home.path());
-        stage.session.repair().unwrap();
+        let _ = stage.session.repair().unwrap();
         std::fs::write(stage.host("claimed/stray"), "").unwrap();
         std::fs::create_dir(stage.host("claimed/.no id")).unwrap();
         assert_eq!(stage.session.outbox().pending().unwrap().len(), 1, "only the message");

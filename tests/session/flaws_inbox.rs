@@ -30,7 +30,7 @@ fn inbox_replaced_by_a_link_to_a_home_directory() {
     with_each_resolver(|stage| {
         stage.replace_by_link("inbox", stage.home.path());
         let delivery = stage.session.inbox().deliver(&MessageId::new("42"), [photo()]);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::Symlink]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::Symlink]);
     });
 }
 
@@ -39,7 +39,7 @@ fn message_directory_as_a_link() {
     with_each_resolver(|stage| {
         symlink(stage.home.path(), stage.guest("inbox/42")).unwrap();
         let delivery = stage.session.inbox().deliver(&MessageId::new("42"), [photo()]);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::Symlink]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::Symlink]);
     });
 }
 
@@ -54,7 +54,7 @@ fn message_directory_as_a_dangling_link_loses_no_message() {
         symlink("/nowhere/at/all", stage.guest("inbox/42")).unwrap();
         let attachments = [photo(), Attachment::from_reader(&b"x"[..])];
         let delivery = stage.session.inbox().deliver(&MessageId::new("42"), attachments);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::Symlink, ErrorKind::Symlink]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::Symlink, ErrorKind::Symlink]);
         assert_eq!(delivery.outcomes().len(), 2, "one outcome each");
     });
 }
@@ -64,7 +64,7 @@ fn message_directory_as_a_plain_file() {
     with_each_resolver(|stage| {
         fs::write(stage.guest("inbox/42"), "in the way").unwrap();
         let delivery = stage.session.inbox().deliver(&MessageId::new("42"), [photo()]);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::NotDirectory]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::NotDirectory]);
     });
 }
 
@@ -76,7 +76,7 @@ fn inbox_missing_is_made_and_a_file_in_its_place_is_refused() {
         fs::remove_dir_all(stage.guest("inbox")).unwrap();
         fs::write(stage.guest("inbox"), "").unwrap();
         let delivery = stage.session.inbox().deliver(&MessageId::new("1"), [photo()]);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::NotDirectory]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::NotDirectory]);
     });
 }
 
@@ -203,7 +203,7 @@ fn corrupted_base64_is_not_stored_as_success() {
         for text in [corrupted, "aGVsbG8", "aGVsbG8==", "aGVsbG9=", "aGVs\nbG8=", "-_-_", "===="] {
             let attachment = Attachment::from_base64(text);
             let delivery = stage.session.inbox().deliver(&MessageId::new("42"), [attachment]);
-            assert_eq!(kinds(delivery.refusals()), [ErrorKind::InvalidData], "{text:?}");
+            assert_eq!(kinds(delivery.refused()), [ErrorKind::InvalidData], "{text:?}");
         }
         let delivery =
             stage.session.inbox().deliver(&MessageId::new("42"), [Attachment::from_base64("aGVsbG8=")]);
@@ -223,7 +223,7 @@ fn refused_attachments_leave_no_payload_and_no_changed_numbers() {
         let inbox = stage.session.inbox();
         let (rewritten, delivery) =
             beneath::session::rewrite_message(&inbox, &MessageId::new("a/b"), message);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::Symlink]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::Symlink]);
         assert!(
             rewritten.starts_with(
                 r#"{"id":12345678901234567890123,"v":1.10,"attachments":[{"name":"a","refused":"#

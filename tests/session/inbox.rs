@@ -51,12 +51,12 @@ fn limits_are_per_file_per_message_and_per_count() {
         ],
     );
     let refused = [ErrorKind::TooLarge, ErrorKind::TooLarge, ErrorKind::TooMany];
-    assert_eq!(kinds(delivery.refusals()), refused);
+    assert_eq!(kinds(delivery.refused()), refused);
     assert_eq!(names(&stage.guest("inbox/42")), ["one", "two"]);
 
     let three = [&fitting, &fitting, &fitting].map(Attachment::from_bytes);
     let delivery = stage.session.inbox().deliver(&MessageId::new("43"), three);
-    assert_eq!(kinds(delivery.refusals()), [ErrorKind::TooLarge], "the message's limit");
+    assert_eq!(kinds(delivery.refused()), [ErrorKind::TooLarge], "the message's limit");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_wrong_size_or_a_broken_stream_leaves_nothing() {
             ],
         );
         let refused = [ErrorKind::InvalidData, ErrorKind::InvalidData, ErrorKind::Io];
-        assert_eq!(kinds(delivery.refusals()), refused);
+        assert_eq!(kinds(delivery.refused()), refused);
         assert_eq!(names(&stage.guest("inbox")), [""; 0], "not even the directory");
     });
 }
@@ -140,7 +140,7 @@ fn a_guest_that_takes_every_name_is_told_and_ends_it() {
         }
         let attachment = Attachment::from_bytes("mine").with_name("a.txt");
         let delivery = stage.session.inbox().deliver(&id(), [attachment]);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::TooMany]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::TooMany]);
     });
 }
 
@@ -155,9 +155,9 @@ fn rollback_removes_what_this_delivery_wrote_and_no_more() {
             [Attachment::from_bytes("1").with_name("a"), Attachment::from_bytes("2").with_name("b")],
         );
         let rolled = second.rollback();
-        assert_eq!((rolled.removed, rolled.left.len()), (1, 0));
+        assert_eq!((rolled.files, rolled.left.total), (1, 0));
         assert_eq!(names(&stage.guest("inbox/42")), ["a"]);
-        assert_eq!(first.rollback().removed, 1);
+        assert_eq!(first.rollback().files, 1);
         assert_eq!(names(&stage.guest("inbox")), [""; 0]);
     });
 }
@@ -171,8 +171,8 @@ fn rollback_does_not_follow_a_replaced_inbox() {
         stage.home.seal();
         stage.replace_by_link("inbox", stage.home.path());
         let rolled = delivery.rollback();
-        assert_eq!((rolled.removed, rolled.left.len()), (0, 1));
-        assert_eq!(rolled.left[0].1.kind(), ErrorKind::Symlink);
+        assert_eq!((rolled.files, rolled.left.total), (0, 1));
+        assert_eq!(rolled.left.first[0].error.kind(), ErrorKind::Symlink);
     });
 }
 

@@ -261,7 +261,7 @@ fn session_in_place(dir: &Path, resolver: ResolverChoice) -> Session {
         root.with_policy(Policy::default().with_resolver(resolver))
     };
     let session = Session::from_roots(open(&dir.join("s/guest")), open(&elsewhere(dir))).unwrap();
-    session.repair().unwrap();
+    let _ = session.repair().unwrap();
     session
 }
 
@@ -454,7 +454,7 @@ fn judge_loop(dir: &Path, session: &Session, host: &Path) -> Result<(), String> 
     }
     let pending = session.outbox().pending().map_err(|error| error.to_string())?;
     let messages = session.outbox().messages().map_err(|error| error.to_string())?;
-    if !pending.is_empty() || !messages.ids.is_empty() {
+    if !pending.is_empty() || !messages.entries.is_empty() {
         return Err(format!("left {pending:?} and {messages:?}"));
     }
     let swept = session.outbox().sweep(std::time::Duration::ZERO).map_err(|error| error.to_string())?;

@@ -26,7 +26,7 @@ fn assert_dead(session: &Session) {
     assert_eq!(waited.kind(), ErrorKind::NotFound, "it does not wait for what never comes");
     let delivery =
         session.inbox().deliver(&MessageId::new("42"), [Attachment::from_bytes(b"x").with_name("late")]);
-    assert_eq!(kinds(delivery.refusals()), [ErrorKind::NotFound]);
+    assert_eq!(kinds(delivery.refused()), [ErrorKind::NotFound]);
     let claimed = session.outbox().claim(&MessageId::new("7")).map(|claim| claim.is_some());
     assert_eq!(claimed.unwrap_err().kind(), ErrorKind::NotFound);
 }

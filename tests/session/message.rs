@@ -94,7 +94,7 @@ fn data_goes_in_every_outcome() {
         for (data, kind) in cases {
             let json = format!(r#"{{"attachments":[{{"localPath":"/etc/passwd","data":{data},"k":1.50}}]}}"#);
             let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), &json);
-            assert_eq!(kinds(delivery.refusals()), [kind], "{data}");
+            assert_eq!(kinds(delivery.refused()), [kind], "{data}");
             let value: Value = serde_json::from_str(&rewritten).unwrap();
             let attachment = value["attachments"][0].as_object().unwrap();
             assert_eq!(attachment.keys().collect::<Vec<_>>(), ["k", "refused"], "{rewritten}");
@@ -131,7 +131,7 @@ fn an_unknown_encoding_is_not_guessed() {
         let json =
             r#"{"attachments":[{"encoding":"hex","data":"deadbeef"},{"encoding":"BASE64","data":"aGk="}]}"#;
         let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), json);
-        assert_eq!(kinds(delivery.refusals()), [ErrorKind::InvalidData]);
+        assert_eq!(kinds(delivery.refused()), [ErrorKind::InvalidData]);
         assert!(!rewritten.contains("deadbeef"));
         assert!(matches!(delivery.outcomes()[1], Outcome::Saved(_)));
     });
@@ -167,7 +167,7 @@ fn data_that_is_too_large_goes_before_it_is_decoded() {
     let stage = Stage::with_config(small());
     let json = format!(r#"{{"attachments":[{{"data":"{}"}}]}}"#, STANDARD.encode([0; 101]));
     let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), &json);
-    assert_eq!(kinds(delivery.refusals()), [ErrorKind::TooLarge]);
+    assert_eq!(kinds(delivery.refused()), [ErrorKind::TooLarge]);
     assert!(rewritten.len() < 200, "{rewritten}");
     let exact = format!(r#"{{"attachments":[{{"data":"{}"}}]}}"#, STANDARD.encode([0; 100]));
     assert!(rewrite_message(&stage.session.inbox(), &id(), &exact).1.is_complete());
@@ -207,7 +207,7 @@ fn an_encoding_that_is_no_text_is_an_unknown_one() {
         for encoding in ["7", "null", "[\"base64\"]", "{}"] {
             let json = format!(r#"{{"attachments":[{{"data":"aGk=","encoding":{encoding}}}]}}"#);
             let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), &json);
-            assert_eq!(kinds(delivery.refusals()), [ErrorKind::InvalidData], "{encoding}");
+            assert_eq!(kinds(delivery.refused()), [ErrorKind::InvalidData], "{encoding}");
             assert!(!rewritten.contains("aGk="), "{rewritten}");
         }
     });

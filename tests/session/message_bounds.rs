@@ -95,7 +95,7 @@ fn attachments_past_the_limit_share_one_refusal() {
     let past = r#"{"name":"n","x":1.50,"data":"aGk=","localPath":"/etc/passwd","refused":{}}"#;
     let json = format!(r#"{{"attachments":[{}]}}"#, vec![past; 1000].join(","));
     let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), &json);
-    assert_eq!(kinds(delivery.refusals()), [ErrorKind::TooMany]);
+    assert_eq!(kinds(delivery.refused()), [ErrorKind::TooMany]);
     assert_eq!(delivery.not_tried(), 996);
     assert!(!delivery.is_complete());
     assert_eq!(names(&stage.guest("inbox/42")).len(), FILES);
@@ -344,7 +344,7 @@ proptest! {
         let tried = without_ours(&mut before, delivery.outcomes());
         prop_assert_eq!(&before, &after, "{} became {}", json, rewritten);
         let files = delivery.files().count() as u64;
-        let refused = delivery.refusals().count() as u64;
+        let refused = delivery.refused().count() as u64;
         let shared = u64::from(delivery.not_tried() > 0);
         prop_assert_eq!(files + refused - shared + delivery.not_tried(), tried as u64);
     }

@@ -98,7 +98,7 @@ fn a_session_works_on_a_file_system_of_its_own() {
             assert!(session.verify().is_sound(), "what the file system lacked was made");
             let one = || [Attachment::from_bytes(b"x").with_name("a")];
             let delivery = session.inbox().deliver(&MessageId::new("1"), one());
-            assert_eq!(kinds(delivery.refusals()), []);
+            assert_eq!(kinds(delivery.refused()), []);
             assert!(guest.join("inbox/1/a").exists());
             stage.send("7", &[("a", b"a")]);
             let claim = session.outbox().claim(&MessageId::new("7")).unwrap().unwrap();
@@ -234,7 +234,7 @@ fn a_session_is_removed_where_open_files_are_hidden() {
             drop(session.try_lock().unwrap());
             let delivery =
                 session.inbox().deliver(&MessageId::new("1"), [Attachment::from_bytes(b"x").with_name("a")]);
-            assert_eq!(kinds(delivery.refusals()), []);
+            assert_eq!(kinds(delivery.refused()), []);
             let removed = sessions.remove(&id("s")).unwrap();
             assert!(removed.is_complete(), "{removed:?}");
             let left: Vec<String> = names(&real).into_iter().filter(|name| name != ".clock").collect();

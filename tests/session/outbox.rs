@@ -17,7 +17,7 @@ fn found(collected: &Collected<Vec<u8>>) -> Vec<(&str, &[u8])> {
 }
 
 fn refused(collected: &Collected<Vec<u8>>) -> Vec<(&str, ErrorKind)> {
-    collected.refusals().map(|(name, error)| (name, error.kind())).collect()
+    collected.refused().map(|(name, error)| (name.to_str().unwrap(), error.kind())).collect()
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn a_claim_takes_the_message_out_of_the_guests_reach() {
     with_each_resolver(|stage| {
         stage.send("42", &[("b", b"two"), ("a", b"one")]);
         let outbox = stage.session.outbox();
-        assert_eq!(outbox.messages().unwrap().ids, [id()]);
+        assert_eq!(outbox.messages().unwrap().entries, [id()]);
         let claim = outbox.claim(&id()).unwrap().unwrap();
         assert_eq!(claim.place(), Place::Moved);
         assert!(!stage.guest("outbox/42").exists());
@@ -35,7 +35,7 @@ fn a_claim_takes_the_message_out_of_the_guests_reach() {
         assert_eq!(found(&collected), [("b", b"two".as_slice()), ("a", b"one")]);
         assert_eq!(refused(&collected), [("gone", ErrorKind::NotFound)]);
         assert_eq!(collected.repeated, 1);
-        assert!(claim.clear().removed.is_complete());
+        assert!(claim.clear().is_complete());
         assert!(outbox.pending().unwrap().is_empty());
         assert_eq!(names(&stage.host("trash")), [""; 0]);
     });
@@ -79,7 +79,7 @@ fn refuses_what_is_no_plain_file_and_reads_the_rest() {
         assert_eq!(shown.len(), 6);
         assert!(shown.contains(&(".dotfile", None)));
         assert!(shown.contains(&("shared", Some(ErrorKind::HardLinked))));
-        assert!(claim.clear().removed.is_complete());
+        assert!(claim.clear().is_complete());
         assert!(stage.guest("workspace/shared").exists());
     });
 }
@@ -101,7 +101,7 @@ fn limits_hold_for_bytes_and_for_streams() {
         ("e", ErrorKind::TooMany),
     ];
     assert_eq!(refused(&collected), expected);
-    assert_eq!(claim.open(names).unwrap().refusals().count(), 4);
+    assert_eq!(claim.open(names).unwrap().refused().count(), 4);
 
     let mut opened = claim.open(["a"]).unwrap();
     let mut file = opened.files.remove(0).content.unwrap();
@@ -174,7 +174,7 @@ fn a_message_that_is_no_directory_is_refused_and_stays() {
             assert!(fs::symlink_metadata(stage.guest("outbox").join(name)).is_ok(), "{name}");
         }
         let messages = outbox.messages().unwrap();
-        assert_eq!((messages.ids.len(), messages.refused.total), (0, 3));
+        assert_eq!((messages.entries.len(), messages.refused.total), (0, 3));
         assert!(outbox.pending().unwrap().is_empty());
     });
 }
@@ -190,7 +190,7 @@ fn forwards_between_sessions_both_sides_contained() {
         let forward = |claim: &Claim| {
             let delivery = claim.forward(declared, &other.inbox(), &MessageId::new("a2a:1")).unwrap();
             let files: Vec<String> = delivery.files().map(|file| file.name.to_string()).collect();
-            let kinds: Vec<ErrorKind> = delivery.refusals().map(beneath::Error::kind).collect();
+            let kinds: Vec<ErrorKind> = delivery.refused().map(|(_, error)| error.kind()).collect();
             (files, kinds)
         };
         let expected = (

@@ -284,7 +284,7 @@ fn a_session_that_lost_its_host_side_is_still_one() {
 #[test]
 fn a_quota_refuses_what_could_not_be_looked_at() {
     let mut usage = Usage::default();
-    usage.unreadable = 1;
+    usage.left.total = 1;
     let error = Quota::unlimited().check(&usage).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooMany);
 }

@@ -178,8 +178,9 @@ pub(crate) fn small() -> SessionsConfig {
     SessionsConfig::default().with_inbox(limits).with_outbox(limits)
 }
 
-pub(crate) fn kinds<'a>(errors: impl Iterator<Item = &'a Error>) -> Vec<ErrorKind> {
-    errors.map(Error::kind).collect()
+/// Why things were refused.
+pub(crate) fn kinds<'a>(refused: impl Iterator<Item = (&'a Path, &'a Error)>) -> Vec<ErrorKind> {
+    refused.map(|(_, error)| error.kind()).collect()
 }
 
 /// Whether `work` ends within two seconds; if not, its thread is left behind.

@@ -4,11 +4,13 @@ use std::collections::HashSet;
 use std::thread;
 
 use beneath::session::{
-    Attachment, Claim, Collected, Collection, DbReport, Delivery, Disposition, Failed, Hardened, Hardening,
-    Inbox, Layout, LimitedFile, MessageLimits, Outbox, Outcome, Quota, SavedFile, SessionLock, Survey, Swept,
-    Tail, TailChunk, TailPosition, Ticket, Usage, Workspace,
+    Attachment, Claim, Collected, CollectedFile, Collection, DbFault, DbReport, Delivery, Disposition,
+    Failed, FileIdentity, Hardened, Hardening, Inbox, Layout, LimitedFile, ListOptions, Listing,
+    MessageLimits, Outbox, Outcome, Part, PartState, Place, Quota, SavedFile, SessionLock, Sibling, Survey,
+    SweepClock, Swept, Tail, TailChunk, TailEvent, TailPosition, Ticket, Undeclared, Usage, WalSafety,
+    Workspace,
 };
-use beneath::{Error, MessageId, Removed, Session, Sessions, SessionsConfig};
+use beneath::{Entry, Error, MessageId, Removed, Session, Sessions, SessionsConfig};
 
 use crate::support::with_each_resolver;
 
@@ -32,24 +34,38 @@ const _: () = {
     moves::<Attachment<'static>>();
     is_shared::<Collected<Vec<u8>>>();
     is_shared::<Collected<LimitedFile>>();
+    is_shared::<CollectedFile<Vec<u8>>>();
     is_shared::<Collection<Error>>();
-    is_shared::<Failed<Error>>();
+    is_shared::<DbFault>();
     is_shared::<DbReport>();
     is_shared::<Disposition>();
+    is_shared::<Failed<Error>>();
+    is_shared::<FileIdentity>();
     is_shared::<Hardened>();
     is_shared::<Hardening>();
     is_shared::<Layout>();
+    is_shared::<ListOptions>();
+    is_shared::<Listing<Entry>>();
+    is_shared::<Listing<MessageId>>();
+    is_shared::<Listing<Undeclared>>();
     is_shared::<MessageLimits>();
     is_shared::<Outcome>();
+    is_shared::<Part>();
+    is_shared::<PartState>();
+    is_shared::<Place>();
     is_shared::<Quota>();
     is_shared::<Removed>();
     is_shared::<SavedFile>();
+    is_shared::<Sibling>();
     is_shared::<Survey>();
+    is_shared::<SweepClock>();
     is_shared::<Swept>();
     is_shared::<TailChunk>();
+    is_shared::<TailEvent>();
     is_shared::<TailPosition>();
     is_shared::<Ticket>();
     is_shared::<Usage>();
+    is_shared::<WalSafety>();
 };
 
 #[test]

@@ -157,7 +157,7 @@ fn a_replaced_workspace_is_refused_until_it_is_repaired() {
         assert_eq!(workspace.remove_file("diary.txt").unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.list("", ListOptions::default()).unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.rename("diary.txt", "x").unwrap_err().kind(), ErrorKind::Symlink);
-        stage.session.repair().unwrap();
+        let _ = stage.session.repair().unwrap();
         workspace.write_exclusive("x", "x").unwrap();
     });
 }

@@ -128,7 +128,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         prepare: |session| drop(delivered(session)),
         ..scenario("roll a delivery back", INBOX, |work, told| {
             let delivery = delivered(&work.session);
-            told.refuse(delivery.refusals());
+            told.refuse(delivery.refused().map(|(_, error)| error));
             let _ = delivery.rollback();
             Ok(())
         })
@@ -165,8 +165,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario("forward", OUTBOX, |work, told| {
         let Some(claim) = work.session.outbox().claim(&MessageId::new("42"))? else { return Ok(()) };
         let delivery = claim.forward(["one.bin", "two.bin"], &work.other.inbox(), &MessageId::new("7"))?;
-        told.refuse(delivery.refusals());
-        claim.clear();
+        told.refuse(delivery.refused().map(|(_, error)| error));
+        let _ = claim.clear();
         Ok(())
     }),
     scenario("messages, undeclared, sweep", OUTBOX, |work, told| {
@@ -184,7 +184,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         Ok(())
     }),
     scenario("harden", WORKSPACE, |work, told| {
-        told.incomplete |= !work.session.harden(Execute::Keep)?.complete();
+        told.incomplete |= !work.session.harden(Execute::Keep)?.is_complete();
         Ok(())
     }),
     scenario("usage and heartbeat", WORKSPACE, |work, _| {
@@ -274,14 +274,14 @@ fn delivered(session: &Session) -> beneath::session::Delivery {
 pub(crate) fn deliver_under_the_lock(base: &Path) -> Result<()> {
     let work = open(base, ResolverChoice::Auto)?;
     let _lock = work.session.try_lock()?;
-    match delivered(&work.session).refusals().next() {
+    match delivered(&work.session).refused().next() {
         None => Ok(()),
-        Some(refusal) => panic!("{refusal}"),
+        Some((_, error)) => panic!("{error}"),
     }
 }
 
 fn deliver(work: &Work, told: &mut Told) -> Result<()> {
-    told.refuse(delivered(&work.session).refusals());
+    told.refuse(delivered(&work.session).refused().map(|(_, error)| error));
     Ok(())
 }
 
@@ -298,7 +298,7 @@ fn collect_from(session: &Session, told: &mut Told) -> Result<()> {
         for (_, bytes) in collected.found() {
             told.read(bytes.clone());
         }
-        told.refuse(collected.refusals().map(|(_, error)| error));
+        told.refuse(collected.refused().map(|(_, error)| error));
         Ok::<_, Error>(Disposition::Done)
     })?;
     told.refuse(collection.failed.iter().map(|failed| &failed.error));

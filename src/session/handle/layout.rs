@@ -8,14 +8,17 @@
 //!
 //! Left: a guest that replaces them again after the repair. The next use is refused again.
 
+use std::path::Path;
+
 use super::Session;
 use super::parts::Part;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Ensured, Execute, FileType};
 use crate::session::event;
 
 /// What stands at a [`Part`]'s name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum PartState {
     /// A real directory.
@@ -25,11 +28,13 @@ pub enum PartState {
     /// Something else: a link, a file, a FIFO.
     Replaced(FileType),
     /// It could not be looked at, for this reason.
-    Unreadable(ErrorKind),
+    Unreadable(Error),
 }
 
 /// What [`Session::verify`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "a part may have been replaced"]
 #[non_exhaustive]
 pub struct Layout {
     /// The state of each part, in the order of [`Part::ALL`].
@@ -44,8 +49,23 @@ impl Layout {
     }
 
     /// The parts that are not.
-    pub fn unsound(&self) -> impl Iterator<Item = (Part, PartState)> + '_ {
-        self.parts.iter().copied().filter(|(_, state)| *state != PartState::Sound)
+    pub fn unsound(&self) -> impl Iterator<Item = (Part, &PartState)> {
+        self.parts.iter().filter(|(_, state)| *state != PartState::Sound).map(|(part, state)| (*part, state))
+    }
+
+    /// Whether every part could be looked at. This says nothing about what was found: a link in place of a part is seen as
+    /// well as a directory, and only [`is_sound`](Self::is_sound) is about that.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.refused().next().is_none()
+    }
+
+    /// The parts that could not be looked at, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.parts.iter().filter_map(|(part, state)| match state {
+            PartState::Unreadable(error) => Some((part.as_ref(), error)),
+            _ => None,
+        })
     }
 }
 
@@ -67,13 +87,13 @@ impl Session {
     /// std::fs::remove_dir(guest_path.join("inbox"))?;
     /// std::os::unix::fs::symlink("/etc", guest_path.join("inbox"))?;
     ///
-    /// let (part, state) = session.verify().unsound().next().unwrap();
-    /// assert_eq!((part, state), (Part::Inbox, PartState::Replaced(beneath::FileType::Symlink)));
-    /// session.repair()?;
+    /// let layout = session.verify();
+    /// let (part, state) = layout.unsound().next().unwrap();
+    /// assert_eq!((part, state), (Part::Inbox, &PartState::Replaced(beneath::FileType::Symlink)));
+    /// let _found = session.repair()?;
     /// assert!(session.verify().is_sound());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn verify(&self) -> Layout {
         Layout { parts: Part::ALL.map(|part| (part, self.state_of(part))) }
     }
@@ -85,7 +105,7 @@ impl Session {
             Err(error) => match error.kind() {
                 ErrorKind::NotFound => PartState::Missing,
                 ErrorKind::Symlink => PartState::Replaced(FileType::Symlink),
-                kind => PartState::Unreadable(kind),
+                _ => PartState::Unreadable(error),
             },
         }
     }
@@ -104,8 +124,8 @@ impl Session {
     pub fn repair(&self) -> Result<Layout> {
         let found = self.verify();
         let mut first_failure = None;
-        for (part, state) in found.parts {
-            if let Err(error) = self.repair_part(part, state) {
+        for (part, state) in &found.parts {
+            if let Err(error) = self.repair_part(*part, state) {
                 event::refused("repair", &error);
                 first_failure = first_failure.or(Some(error));
             }
@@ -113,9 +133,9 @@ impl Session {
         first_failure.map_or(Ok(found), Err)
     }
 
-    fn repair_part(&self, part: Part, state: PartState) -> Result<()> {
+    fn repair_part(&self, part: Part, state: &PartState) -> Result<()> {
         if let PartState::Replaced(file_type) = state {
-            event::replaced(part.name(), file_type);
+            event::replaced(part.name(), *file_type);
             match self.guest().remove_file(part) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -22,6 +22,7 @@ pub(in crate::session) const HOST_PARTS: [&str; 4] = [STAGING, CLAIMED, TRASH, S
 
 /// A directory of the guest's side that the host works in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Part {
     /// Where the host delivers.
     Inbox,

@@ -1,13 +1,17 @@
 //! What became of a delivery, and how to take it back.
 
+use std::path::Path;
+
 use crate::error::{Error, ErrorKind};
 use crate::name::{MessageId, SafeName};
+use crate::root::Removed;
 use crate::session::event;
 use crate::session::handle::Session;
 use crate::session::handle::parts::Part;
 
 /// What became of one attachment.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Outcome {
     /// It is in the inbox now.
@@ -20,6 +24,7 @@ pub enum Outcome {
 
 /// Where an attachment is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SavedFile {
     /// Its name, derived from what the sender said.
@@ -53,7 +58,7 @@ impl Outcome {
 }
 
 /// What became of a message's attachments; see [`Inbox::deliver`](super::Inbox::deliver).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "attachments may have been refused"]
 pub struct Delivery {
     pub(super) session: Session,
@@ -62,17 +67,6 @@ pub struct Delivery {
     pub(super) not_tried: u64,
     /// Whether this delivery made the message's directory.
     pub(super) made_directory: bool,
-}
-
-/// What [`Delivery::rollback`] did.
-#[derive(Debug, Default)]
-#[must_use = "files may have stayed"]
-#[non_exhaustive]
-pub struct RolledBack {
-    /// How many files are gone.
-    pub removed: u64,
-    /// What stayed, and why.
-    pub left: Vec<(SafeName, Error)>,
 }
 
 impl Delivery {
@@ -105,7 +99,7 @@ impl Delivery {
     /// let attachments = (0..1000).map(|_| Attachment::from_bytes("x"));
     /// let delivery = session.inbox().deliver(&MessageId::new("42"), attachments);
     /// assert_eq!((delivery.files().count(), delivery.not_tried()), (2, 998));
-    /// assert_eq!(delivery.refusals().map(|error| error.kind()).collect::<Vec<_>>(), [ErrorKind::TooMany]);
+    /// assert_eq!(delivery.refused().map(|(_, error)| error.kind()).collect::<Vec<_>>(), [ErrorKind::TooMany]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -118,15 +112,16 @@ impl Delivery {
         self.outcomes.iter().filter_map(Outcome::file)
     }
 
-    /// Why the others are not.
-    pub fn refusals(&self) -> impl Iterator<Item = &Error> {
-        self.outcomes.iter().filter_map(Outcome::refusal)
+    /// Which attachments are not, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        let refusals = self.outcomes.iter().filter_map(Outcome::refusal);
+        refusals.map(|error| (error.subject().unwrap_or(Path::new("")), error))
     }
 
     /// Whether every attachment is in the inbox.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.refusals().next().is_none()
+        self.refused().next().is_none()
     }
 
     /// Removes what this delivery wrote, because the message's own record could not be stored.
@@ -145,27 +140,29 @@ impl Delivery {
     ///
     /// let delivery = session.inbox().deliver(&MessageId::new("42"), [Attachment::from_bytes("hello")]);
     /// assert!(session.guest().metadata("inbox/42/attachment-0").is_ok());
-    /// assert_eq!(delivery.rollback().removed, 1);
+    /// assert_eq!(delivery.rollback().files, 1);
     /// assert!(session.guest().metadata("inbox/42").is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn rollback(self) -> RolledBack {
-        let mut report = RolledBack::default();
+    pub fn rollback(self) -> Removed {
+        let mut removed = Removed::all();
         for outcome in self.outcomes {
             let Outcome::Saved(file) = outcome else { continue };
             match self.session.guest().remove_file(&file.guest_path) {
-                Ok(()) => report.removed += 1,
+                Ok(()) => removed.files += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
                     event::refused("roll back", &error);
-                    report.left.push((file.name, error));
+                    removed.left.add(file.name.as_str(), error);
+                    removed.complete = false;
                 }
             }
         }
         if self.made_directory {
             // It stays only if something else is in it by now.
-            let _ = self.session.guest().remove_dir(format!("{}/{}", Part::Inbox.name(), self.id));
+            let directory = Part::Inbox.as_ref().join(&self.id);
+            removed.directories += u64::from(self.session.guest().remove_dir(directory).is_ok());
         }
-        report
+        removed
     }
 }

@@ -12,6 +12,7 @@ use crate::session::event;
 use crate::session::handle::Session;
 use crate::session::handle::parts::{Part, TRASH};
 use crate::session::limited::LimitedFile;
+use crate::session::listing::Listing;
 use crate::session::sweep::remove_entry;
 
 /// How many entries [`Claim::undeclared`] tells.
@@ -53,24 +54,6 @@ pub struct Undeclared {
     pub metadata: Metadata,
     /// Why [`Claim::read`] would not read it, if it would not.
     pub refusal: Option<ErrorKind>,
-}
-
-/// What a message holds besides the declared files; see [`Claim::undeclared`].
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct UndeclaredList {
-    /// The entries, sorted by name.
-    pub entries: Vec<Undeclared>,
-    /// Whether there are more.
-    pub truncated: bool,
-}
-
-/// What [`Claim::clear`] did. It may be ignored: whatever stayed is swept later.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Cleared {
-    /// What is gone, and what stayed and why.
-    pub removed: Removed,
 }
 
 impl Claim {
@@ -188,10 +171,13 @@ impl Claim {
     ///
     /// # Races
     /// It is no snapshot.
-    pub fn undeclared<N: AsRef<str>>(&self, declared: impl IntoIterator<Item = N>) -> Result<UndeclaredList> {
+    pub fn undeclared<N: AsRef<str>>(
+        &self,
+        declared: impl IntoIterator<Item = N>,
+    ) -> Result<Listing<Undeclared>> {
         let declared: std::collections::HashSet<OsString> =
             declared.into_iter().map(|name| OsString::from(name.as_ref())).collect();
-        let mut list = UndeclaredList::default();
+        let mut list = Listing::default();
         for entry in self.directory()?.list(".")? {
             let entry = entry?;
             if declared.contains(entry.file_name()) {
@@ -221,7 +207,7 @@ impl Claim {
 
     /// Removes the message, because it was sent.
     ///
-    /// This reports no error, so that no caller takes one for a failed sending and sends again. From the moment it
+    /// This returns no error, so that no caller takes one for a failed sending and sends again; the report may be ignored. From the moment it
     /// returns, neither [`pending`](super::Outbox::pending) nor [`claim`](super::Outbox::claim) gives this message
     /// again, even if some of it could not be removed; [`sweep`](super::Outbox::sweep) removes the remains. Only if not even
     /// the host's own directory can be written may it be pending still: keep a record of what was sent, by
@@ -231,13 +217,13 @@ impl Claim {
     /// A guest that holds a descriptor into the directory may keep creating until the budget is spent; the report is then
     /// not [complete](Removed::is_complete). What goes of a message [in place](Place::InPlace) is what is under the
     /// host's name for it; a new message of the same id is not touched.
-    pub fn clear(self) -> Cleared {
+    pub fn clear(self) -> Removed {
         let removed = self.discard().unwrap_or_else(|error| {
             event::refused("clear", &error);
             Removed::nothing(error)
         });
         event::left_behind("clear", &removed);
-        Cleared { removed }
+        removed
     }
 
     /// The move to the trash is what clears the message; the removal can take its time.

@@ -1,6 +1,7 @@
 //! Declared files, one outcome each.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
@@ -11,7 +12,8 @@ use crate::session::handle::config::MessageLimits;
 const NAME_SHOWN: usize = 4096;
 
 /// What became of the declared files; `T` is `Vec<u8>` or [`LimitedFile`](crate::session::LimitedFile).
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "files may have been refused"]
 #[non_exhaustive]
 pub struct Collected<T> {
@@ -22,7 +24,8 @@ pub struct Collected<T> {
 }
 
 /// One declared file.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CollectedFile<T> {
     /// The name as it was declared; not escaped. If the content is there, it is one component and safe to show.
@@ -38,8 +41,14 @@ impl<T> Collected<T> {
     }
 
     /// Why the others were not, by name.
-    pub fn refusals(&self) -> impl Iterator<Item = (&str, &Error)> {
-        self.files.iter().filter_map(|file| Some((file.name.as_str(), file.content.as_ref().err()?)))
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.files.iter().filter_map(|file| Some((Path::new(&file.name), file.content.as_ref().err()?)))
+    }
+
+    /// Whether every declared file was had.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.refused().next().is_none()
     }
 }
 

@@ -44,8 +44,8 @@ impl Claim {
     /// let claim = from.outbox().claim(&MessageId::new("7"))?.unwrap();
     /// let delivery = claim.forward(["plan.md", "missing.md"], &to.inbox(), &MessageId::new("from-a-7"))?;
     /// assert_eq!(to.guest().read_contained("inbox/from-a-7/plan.md", 1024)?, b"# Plan");
-    /// assert_eq!(delivery.refusals().count(), 1);
-    /// claim.clear();
+    /// assert_eq!(delivery.refused().count(), 1);
+    /// assert!(claim.clear().is_complete());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn forward<N: AsRef<str>>(
@@ -81,8 +81,10 @@ impl Claim {
                 }
             }),
         );
-        let failed =
-            delivery.refusals().find(|error| error.is_transient()).map(|error| error.again(OPERATION));
+        let failed = delivery
+            .refused()
+            .find(|(_, error)| error.is_transient())
+            .map(|(_, error)| error.again(OPERATION));
         failed.map_or(Ok(delivery), Err)
     }
 }

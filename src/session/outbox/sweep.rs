@@ -7,7 +7,7 @@ use super::Outbox;
 use crate::error::Result;
 use crate::root::Removed;
 use crate::session::handle::parts::{CLAIMED, Part, TRASH};
-use crate::session::sweep::{Deadline, Swept, age, sweep_until};
+use crate::session::sweep::{Sweep, Swept};
 
 impl Outbox {
     /// Removes what nobody has touched for `older_than`: messages in the outbox, pending claims, and the remains of
@@ -22,32 +22,19 @@ impl Outbox {
     /// # Races
     /// A message that the guest is still writing is young.
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
-        let deadline = Deadline::new(self.session.config().budget());
-        let mut swept = Swept::default();
+        let mut sweep = Sweep::new(&self.session, older_than);
         let host = self.session.host();
         let trash = host.descend(TRASH)?;
-        // The guest's part comes last: it can make that as long as it likes.
-        for place in [TRASH, CLAIMED] {
-            for entry in host.list(place)? {
-                let Some(budget) = deadline.left() else {
-                    swept.out_of_time = true;
-                    return Ok(swept);
-                };
-                let entry = entry?;
-                if age(entry.metadata()) < older_than {
-                    swept.kept += 1;
-                    continue;
-                }
-                let path = Path::new(place).join(entry.path());
-                let removed = match (entry.metadata().is_dir(), place) {
-                    (true, CLAIMED) => host.remove_tree_quarantined(&path, &trash, budget),
-                    (true, _) => host.remove_tree_contained_within(&path, budget),
-                    (false, _) => host.remove_file(&path).map(|()| Removed::all()),
-                };
-                swept.record(entry.path(), removed);
+        sweep.host_directory(Path::new(TRASH))?;
+        sweep.directory(host, Path::new(CLAIMED), |entry, budget| {
+            let path = Path::new(CLAIMED).join(entry.path());
+            match entry.metadata().is_dir() {
+                true => host.remove_tree_quarantined(path, &trash, budget),
+                false => host.remove_file(path).map(|()| Removed::all()),
             }
-        }
-        sweep_until(&self.session, Part::Outbox, older_than, deadline, &mut swept)?;
-        Ok(swept)
+        })?;
+        // Last, since the guest can make it as long as it likes.
+        sweep.part(Part::Outbox)?;
+        Ok(sweep.finish())
     }
 }

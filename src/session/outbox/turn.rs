@@ -11,15 +11,17 @@
 //! same ticket. Whoever can send and record in one step, or whose receiver knows the ticket, sends exactly once.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use super::claim::Claim;
 use super::ticket::Ticket;
-use super::{MESSAGES, Messages, Outbox, REPORTED, shelf};
-use crate::error::{Error, Result};
+use super::{MESSAGES, Outbox, shelf};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
 use crate::report::Leftovers;
 use crate::session::handle::lock::SessionLock;
+use crate::session::listing::Listing;
 
 /// The service's own record of the messages that were sent, by ticket.
 ///
@@ -69,7 +71,8 @@ pub enum Disposition {
 }
 
 /// What one [`Outbox::collect`] did.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "messages may have failed or been refused"]
 #[non_exhaustive]
 pub struct Collection<E> {
@@ -82,9 +85,9 @@ pub struct Collection<E> {
     pub kept: u64,
     /// How many were given back to the guest.
     pub released: u64,
-    /// How many of those that are done or repeated could not be removed whole; a [`sweep`](Outbox::sweep) does that.
-    pub left_behind: u64,
-    /// What failed, and may succeed in the next turn; no more than the first few.
+    /// Those that are done or repeated and could not be removed whole, by ticket; a [`sweep`](Outbox::sweep) does that.
+    pub left: Leftovers,
+    /// What failed, and may succeed in the next turn; at most [`Leftovers::FIRST`].
     pub failed: Vec<Failed<E>>,
     /// How many failed.
     pub failed_total: u64,
@@ -96,7 +99,8 @@ pub struct Collection<E> {
 }
 
 /// A message that could not be dealt with.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Failed<E> {
     /// Which message, if that is known; without a ticket either it is the outbox that could not be listed.
@@ -115,7 +119,7 @@ impl<E> Collection<E> {
             repeated: 0,
             kept: 0,
             released: 0,
-            left_behind: 0,
+            left: Leftovers::default(),
             failed: Vec::new(),
             failed_total: 0,
             refused: Leftovers::default(),
@@ -126,7 +130,13 @@ impl<E> Collection<E> {
     /// Whether nothing is left: no message failed, was kept or given back, nothing was refused, and there is no more.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.open() + self.refused.total + self.released + self.left_behind == 0 && !self.truncated
+        self.open() + self.refused.total + self.released + self.left.total == 0 && !self.truncated
+    }
+
+    /// What is in the outbox and no message, then what was done and could not be removed whole, with the reasons: the first of
+    /// [`refused`](Self::refused) and [`left`](Self::left). What failed is in [`failed`](Self::failed).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.refused.iter().chain(&self.left)
     }
 
     /// How many were handed out and are still pending, or could not be had.
@@ -136,13 +146,19 @@ impl<E> Collection<E> {
 
     fn fail(&mut self, id: Option<MessageId>, ticket: Option<Ticket>, error: E) {
         self.failed_total += 1;
-        if self.failed.len() < REPORTED {
+        if self.failed.len() < Leftovers::FIRST {
             self.failed.push(Failed { id, ticket, error });
         }
     }
 
     fn clear(&mut self, claim: Claim) {
-        self.left_behind += u64::from(!claim.clear().removed.is_complete());
+        let ticket = claim.ticket().clone();
+        let removed = claim.clear();
+        if !removed.is_complete() {
+            let first = removed.left.first.into_iter().next().map(|left| left.error);
+            let error = first.unwrap_or_else(|| Error::new("clear", ticket.as_str(), ErrorKind::Busy));
+            self.left.add(ticket.as_str(), error);
+        }
     }
 }
 
@@ -172,7 +188,7 @@ impl Outbox {
     /// that many fail.
     ///
     /// # Errors
-    /// [`Busy`](crate::ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
+    /// [`Busy`](ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
     /// the claims cannot be listed. Then nothing was handed out. All else is in the report.
     ///
     /// # Races
@@ -228,11 +244,11 @@ impl Outbox {
         // A guest that closes or replaces its outbox keeps nothing that is pending.
         let messages = self.messages().unwrap_or_else(|error| {
             turn.collection.fail(None, None, error.into());
-            Messages::default()
+            Listing::default()
         });
         turn.collection.refused = messages.refused;
         turn.collection.truncated |= messages.truncated;
-        for id in messages.ids {
+        for id in messages.entries {
             // While the service is down, what the guest sends stays in its outbox.
             if turn.stopped || turn.collection.open() >= MESSAGES as u64 {
                 turn.collection.truncated = true;

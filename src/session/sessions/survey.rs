@@ -1,5 +1,7 @@
 //! What a directory of sessions holds. One entry that cannot be read costs one entry.
 
+use std::path::Path;
+
 use super::{NEW, REMOVED, Sessions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
@@ -8,7 +10,9 @@ use crate::session::event;
 use crate::session::handle::marker::{Kind, kind_of};
 
 /// What [`Sessions::survey`] found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "sessions may be missing from the list"]
 #[non_exhaustive]
 pub struct Survey {
     /// The ids of all sessions, sorted; those of groups are not among them.
@@ -18,10 +22,22 @@ pub struct Survey {
     /// Directories that could not be read, and why.
     pub refused: Leftovers,
     /// What interrupted calls have left.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) remains: Vec<String>,
 }
 
 impl Survey {
+    /// Whether every session and group is in the report.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.refused.is_empty()
+    }
+
+    /// The directories that could not be read, and why: the first of [`refused`](Self::refused).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.refused.iter()
+    }
+
     fn refuse(&mut self, error: Error, name: &str) {
         event::refused("list sessions", &error);
         self.refused.add(name, error);
@@ -66,7 +82,7 @@ impl Sessions {
     ///
     /// let survey = sessions.survey()?;
     /// assert_eq!(survey.sessions, [SessionId::new("42")]);
-    /// assert_eq!((survey.groups.len(), survey.refused_total), (0, 0));
+    /// assert!(survey.groups.is_empty() && survey.is_complete());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn survey(&self) -> Result<Survey> {

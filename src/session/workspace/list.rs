@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::Workspace;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::root::{Entry, Limits};
+use crate::session::listing::Listing;
 
 /// What [`Workspace::list`] shows.
 ///
@@ -51,35 +52,6 @@ impl ListOptions {
     }
 }
 
-/// What a directory holds; see [`Workspace::list`].
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Listing {
-    /// The entries, sorted by path; each with type, size, mode and times.
-    pub entries: Vec<Entry>,
-    /// What could not be looked at.
-    pub refused: Vec<Error>,
-    /// Whether a limit cut something off.
-    pub truncated: bool,
-}
-
-impl Listing {
-    fn fill(&mut self, entries: impl Iterator<Item = Result<Entry>>, options: ListOptions) {
-        for entry in entries {
-            match entry {
-                Ok(entry) if !options.hidden && is_hidden(entry.path()) => {}
-                Ok(_) if self.entries.len() as u64 >= options.entries => {
-                    self.truncated = true;
-                    break;
-                }
-                Ok(entry) => self.entries.push(entry),
-                Err(error) if error.kind() == ErrorKind::TooMany => self.truncated = true,
-                Err(error) => self.refused.push(error),
-            }
-        }
-    }
-}
-
 impl Workspace {
     /// Lists a directory; the workspace itself if `raw` is empty, `.`, `/` or the mount point.
     ///
@@ -89,7 +61,7 @@ impl Workspace {
     ///
     /// # Races
     /// It is no snapshot.
-    pub fn list(&self, raw: &str, options: ListOptions) -> Result<Listing> {
+    pub fn list(&self, raw: &str, options: ListOptions) -> Result<Listing<Entry>> {
         let path = self.directory_path(raw)?;
         // Hidden entries are not shown, but the guest must not make the host look at them for ever.
         let bound = if options.hidden { options.entries } else { options.entries.saturating_mul(16) };
@@ -97,15 +69,30 @@ impl Workspace {
         let mut listing = Listing::default();
         if options.depth > 1 {
             let limits = Limits::default().with_depth(options.depth).with_entries(bound);
-            listing.fill(guest.walk(path, limits)?, options);
+            fill(&mut listing, guest.walk(path, limits)?, options);
         } else {
             let mut entries = guest.list(path)?;
             let most = usize::try_from(bound).unwrap_or(usize::MAX);
-            listing.fill(entries.by_ref().take(most), options);
+            fill(&mut listing, entries.by_ref().take(most), options);
             listing.truncated |= entries.next().is_some();
         }
         listing.entries.sort_by(|one, other| one.path().cmp(other.path()));
         Ok(listing)
+    }
+}
+
+fn fill(listing: &mut Listing<Entry>, entries: impl Iterator<Item = Result<Entry>>, options: ListOptions) {
+    for entry in entries {
+        match entry {
+            Ok(entry) if !options.hidden && is_hidden(entry.path()) => {}
+            Ok(_) if listing.entries.len() as u64 >= options.entries => {
+                listing.truncated = true;
+                break;
+            }
+            Ok(entry) => listing.entries.push(entry),
+            Err(error) if error.kind() == ErrorKind::TooMany => listing.truncated = true,
+            Err(error) => listing.refused.add(error.subject().unwrap_or(Path::new("")).to_owned(), error),
+        }
     }
 }
 

@@ -133,7 +133,7 @@ impl Victim {
             claim.release()?;
             return Ok(outcome);
         }
-        let removed = claim.clear().removed;
+        let removed = claim.clear();
         Ok(match outcome {
             Outcome::Ok if removed.is_complete() => Outcome::Ok,
             Outcome::Ok
@@ -171,7 +171,7 @@ impl Victim {
 
 fn clear(claim: Claim) -> Outcome {
     let cleared = claim.clear();
-    match cleared.removed.is_complete() {
+    match cleared.is_complete() {
         true => Outcome::Ok,
         false => Outcome::Wrong(format!("{cleared:?}")),
     }
@@ -208,9 +208,11 @@ fn harden(session: &Session, turn: u64) -> beneath::Result<Outcome> {
     let report = harden_tree(session.guest(), "workspace", Hardening::new(access))?;
     // An entry that was exchanged twice under way is a directory to one look and a file to the next; one that comes and goes
     // without pause is given up.
-    let mut failed = report.failed.iter().map(|(_, error)| error.kind());
+    // What the guest swaps in is left alone, and said so.
+    let swapped = |kind| matches!(kind, ErrorKind::HardLinked | ErrorKind::NotRegular);
+    let mut failed = report.refused().map(|(_, error)| error.kind()).filter(|kind| !swapped(*kind));
     let explained = failed.all(|kind| matches!(kind, ErrorKind::NotDirectory | ErrorKind::Busy));
-    Ok(match (report.failed.total, explained && !report.truncated) {
+    Ok(match (report.left.total - report.hard_links - report.special, explained && !report.truncated) {
         // Never complete, since the guest works in the tree meanwhile.
         (0, true) => Outcome::Ok,
         (_, true) => Outcome::Refused,
