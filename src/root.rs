@@ -39,7 +39,7 @@ pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverC
 pub use read::ContainedFile;
 
 pub use resolve::Resolver;
-pub use walk::{Entry, Limits, List, Walk};
+pub use walk::{Entry, List, Walk, WalkLimits};
 
 use crate::error::{Error, ErrorKind, Result};
 use metadata::MountId;

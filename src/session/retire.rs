@@ -14,7 +14,7 @@ use super::{Sessions, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
 use crate::report::Leftovers;
-use crate::root::{Limits, Metadata, Removed, Root};
+use crate::root::{Metadata, Removed, Root, WalkLimits};
 
 /// How many entries, and levels, of the guest's side are looked at for the latest change.
 const LOOKED_AT: u64 = 1_000_000;
@@ -295,7 +295,7 @@ impl Sessions {
                 _ => {}
             }
         }
-        let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
+        let limits = WalkLimits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
         let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
         let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
             Ok(walk) => walk,

@@ -15,7 +15,7 @@ use super::collect::OutboxFile;
 use super::layout::{Part, TRASH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{ContainedFile, Ensured, Entry, Limits, Metadata, NewFile, Removed};
+use crate::root::{ContainedFile, Ensured, Entry, Metadata, NewFile, Removed, WalkLimits};
 
 /// The guest's workspace; see [`Session::workspace`].
 ///
@@ -290,7 +290,7 @@ impl Workspace<'_> {
         let guest = self.session.guest();
         let mut listing = Listing::default();
         if options.depth > 1 {
-            let limits = Limits::default().with_depth(options.depth).with_entries(bound);
+            let limits = WalkLimits::default().with_depth(options.depth).with_entries(bound);
             listing.fill(guest.walk(path, limits)?, options);
         } else {
             let mut entries = guest.list(path)?;
