@@ -103,8 +103,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use name::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
 pub use report::{Left, Leftovers};
 pub use root::{
-    Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Limits,
-    Links, List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
+    Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Links,
+    List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk, WalkLimits,
 };
 #[cfg(feature = "session")]
 pub use session::{Session, Sessions, SessionsConfig};

@@ -1,21 +1,14 @@
 //! A directory handle, and everything that is done through it.
 
 mod access;
-mod acl;
-mod budget;
-mod draft;
 mod entries;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 mod flock;
 mod metadata;
-mod new_file;
-mod path;
 mod policy;
 mod read;
 mod remove;
 mod resolve;
-mod scan;
-mod single;
 mod walk;
 mod write;
 
@@ -29,21 +22,21 @@ use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 pub use access::{Applied, Execute};
-pub use budget::{Budget, Removed};
 pub use entries::Ensured;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 pub(crate) use flock::Flock;
 pub use metadata::{FileType, Metadata};
-pub use new_file::NewFile;
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
+pub use remove::budget::{Budget, Removed};
+pub use write::new_file::NewFile;
 
 pub use resolve::Resolver;
-pub use walk::{Entry, Limits, List, Walk};
+pub use walk::{Entry, List, Walk, WalkLimits};
 
 use crate::error::{Error, ErrorKind, Result};
 use metadata::MountId;
-use path::{Checked, Meant};
+use resolve::path::{Checked, Meant};
 
 /// A directory that a guest may change at any moment, held by its handle.
 ///
@@ -174,12 +167,12 @@ impl From<OwnedFd> for Root {
     /// If it is not a directory, every later call says so.
     fn from(fd: OwnedFd) -> Self {
         resolve::prepare();
-        single::prepare();
+        read::single::prepare();
         // Best effort: a caller's own descriptor may lack it, and a child must inherit none.
         let _ = fcntl_setfd(&fd, FdFlags::CLOEXEC);
         let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));
         let mount = resolve::describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
-        let (found, stamps) = (resolve::probe(fd.as_fd()), single::stamps_changes(fd.as_fd()));
+        let (found, stamps) = (resolve::probe(fd.as_fd()), read::single::stamps_changes(fd.as_fd()));
         Self { found, mount, nodev, stamps, exact: OnceLock::new(), policy: Policy::default(), fd }
     }
 }

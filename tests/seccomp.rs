@@ -14,7 +14,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use beneath::{
-    Budget, Durability, ErrorKind, Leftovers, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root,
+    Budget, Durability, ErrorKind, Leftovers, Links, Mounts, Policy, Resolver, ResolverChoice, Root,
+    WalkLimits,
 };
 use rustix::io::Errno;
 use support::seccomp::{Denial, denied};
@@ -483,7 +484,7 @@ fn an_entry_that_cannot_be_described_counts_and_the_rest_follows() {
     for (limit, expected) in
         [(3, vec![ErrorKind::Io; 3]), (2, vec![ErrorKind::Io, ErrorKind::Io, ErrorKind::TooMany])]
     {
-        let mut walk = root.walk("d", Limits::default().with_entries(limit)).unwrap();
+        let mut walk = root.walk("d", WalkLimits::default().with_entries(limit)).unwrap();
         denied(&[Denial::Statx(Errno::IO)], || {
             assert_eq!(walk.by_ref().map(kind).collect::<Vec<_>>(), expected);
         });

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use beneath::{Access, Execute, HardLinks, Limits, Policy, Root, ambient_authority};
+use beneath::{Access, Execute, HardLinks, Policy, Root, WalkLimits, ambient_authority};
 use cap_std::fs::Dir;
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
@@ -395,7 +395,7 @@ fn walk(base: &Path) -> Group {
         }),
         once("raw", move || raw_sizes(&raw, ".", true)),
         once("beneath", move || {
-            let walk = root.walk(".", Limits::default()).unwrap();
+            let walk = root.walk(".", WalkLimits::default()).unwrap();
             walk.map(|entry| entry.unwrap())
                 .filter(|entry| entry.metadata().is_file())
                 .map(|entry| entry.metadata().len())

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use beneath::{
-    Budget, Ensured, ErrorKind, HardLinks, Limits, Links, Policy, ResolverChoice, Root, ambient_authority,
+    Budget, Ensured, ErrorKind, HardLinks, Links, Policy, ResolverChoice, Root, WalkLimits, ambient_authority,
 };
 use beneath_fuzz::tree::{Meant, Node, SECRET, Tree, checked};
 use libfuzzer_sys::fuzz_target;
@@ -526,8 +526,12 @@ impl Run<'_> {
 
     /// The whole tree, seen by the walk and by plain calls.
     fn compare(&self) {
-        let walked: BTreeSet<_> =
-            self.root.walk(".", Limits::default()).unwrap().map(|entry| entry.unwrap().into_path()).collect();
+        let walked: BTreeSet<_> = self
+            .root
+            .walk(".", WalkLimits::default())
+            .unwrap()
+            .map(|entry| entry.unwrap().into_path())
+            .collect();
         assert_eq!(walked, self.tree.nodes.keys().cloned().collect());
         for (path, node) in &self.tree.nodes {
             let real = self.dir.join(path);

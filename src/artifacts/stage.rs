@@ -13,7 +13,7 @@ use super::record::Record;
 use super::snapshot::digest;
 use super::state::{Places, discard, forget};
 use crate::error::Result;
-use crate::root::{Flock, Limits, NewFile, Root};
+use crate::root::{Flock, NewFile, Root, WalkLimits};
 
 /// The directory of a restore in staging.
 pub(crate) const RESTORE: &str = "restore";
@@ -141,7 +141,7 @@ fn is_whole(tree: &Root, record: &Record) -> bool {
 /// Removes all but the given files and the directories of `objects`.
 fn keep_only(tree: &Root, objects: &[Planned], staged: &[(usize, Record)]) -> Result<()> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
-    for entry in tree.walk(".", Limits::default().with_entries(u64::MAX))? {
+    for entry in tree.walk(".", WalkLimits::default().with_entries(u64::MAX))? {
         let entry = entry?;
         let is_directory = entry.metadata().is_dir();
         let is_wanted = |path: &str| {

@@ -8,9 +8,9 @@ use std::io;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The path leads out of the root.
+    /// The path leads out of the root, or would: it is absolute or has a `..`.
     Escape,
-    /// A symbolic link stands where the policy allows none.
+    /// A symbolic link is where the policy allows none.
     Symlink,
     /// The entry is a directory, FIFO, socket or device where a regular file is meant.
     NotRegular,
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     TooMany,
     /// The text breaks a name rule.
     InvalidName,
-    /// The path has a form that is never resolved.
+    /// The path has a form that is never resolved, and does not try to leave.
     InvalidPath,
     /// The content is not what it was said to be: not base64, not of the size, not of the form.
     InvalidData,

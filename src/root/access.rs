@@ -8,6 +8,8 @@
 //!
 //! What remains: the guest may change its own entries back at once.
 
+pub(super) mod acl;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Instant;
@@ -16,10 +18,10 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmodat, chownat};
 use rustix::io::Errno;
 
 use super::metadata::{FileType, Metadata};
-use super::path::{Checked, Meant};
+use super::read::single::{self, Proof, Purpose, REOPENED};
+use super::resolve::path::{Checked, Meant};
 use super::resolve::{describe, missing_proc, own_descriptors, subject};
-use super::single::{self, Proof, Purpose, REOPENED};
-use super::{Access, Root, acl};
+use super::{Access, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "set access";

@@ -10,6 +10,8 @@
 //! Left: the content is no snapshot while a guest holds the file open. Without a usable `/proc` the reopen is a second
 //! lookup, and a guest that may make device nodes can have one opened, though never read.
 
+pub(super) mod single;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,10 +23,10 @@ use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::metadata::Metadata;
-use super::path::{Checked, Meant};
+use super::read::single::{Before, Names, Proof, Purpose, REOPENED, Seen};
+use super::resolve::path::{Checked, Meant};
 use super::resolve::{describe, forget_descriptors, reopen, subject};
-use super::single::{Before, Names, Proof, Purpose, REOPENED, Seen};
-use super::{HardLinks, Mounts, Resolver, Root, single};
+use super::{HardLinks, Mounts, Resolver, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);

@@ -11,6 +11,8 @@
 //! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
+pub(super) mod path;
+
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +28,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::path::{Arg, DecInt};
 
 use super::metadata::{Metadata, MountId};
-use super::path::Checked;
+use super::resolve::path::Checked;
 use super::{Links, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 

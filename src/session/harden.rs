@@ -16,7 +16,7 @@ use super::event;
 use super::handle::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
-use crate::root::{Access, Applied, Execute, FileType, Limits, Metadata, Root};
+use crate::root::{Access, Applied, Execute, FileType, Metadata, Root, WalkLimits};
 
 /// How long one call waits, in all, for files that have just changed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,14 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Hardening {
     access: Access,
     execute: Execute,
-    limits: Limits,
+    limits: WalkLimits,
 }
 
 impl Hardening {
     /// Applies `access`, clears execute bits of files, within the default limits.
     #[must_use]
     pub fn new(access: Access) -> Self {
-        Self { access, execute: Execute::Clear, limits: Limits::default() }
+        Self { access, execute: Execute::Clear, limits: WalkLimits::default() }
     }
 
     /// Sets what happens to the execute bits of files.
@@ -51,7 +51,7 @@ impl Hardening {
 
     /// Bounds the walk.
     #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
+    pub fn with_limits(mut self, limits: WalkLimits) -> Self {
         self.limits = limits;
         self
     }

@@ -18,7 +18,7 @@ use super::handle::parts::{Part, TRASH};
 use super::limited::LimitedFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{ContainedFile, Ensured, Limits, Metadata, NewFile, Removed, Walk};
+use crate::root::{ContainedFile, Ensured, Metadata, NewFile, Removed, Walk, WalkLimits};
 
 pub use list::ListOptions;
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
@@ -225,12 +225,12 @@ impl Workspace {
     /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
     /// let workspace = session.workspace();
     /// workspace.write_exclusive("src/main.rs", "fn main() {}")?;
-    /// let walk = workspace.walk("src", beneath::Limits::default())?;
+    /// let walk = workspace.walk("src", beneath::WalkLimits::default())?;
     /// let paths: Vec<_> = walk.map(|entry| Ok(entry?.into_path())).collect::<beneath::Result<_>>()?;
     /// assert_eq!(paths, [std::path::Path::new("main.rs")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn walk(&self, raw: &str, limits: Limits) -> Result<Walk> {
+    pub fn walk(&self, raw: &str, limits: WalkLimits) -> Result<Walk> {
         self.session.guest().walk(self.directory_path(raw)?, limits)
     }
 

@@ -254,11 +254,11 @@ fn class_k_names_that_travel() {
         let outside = arena.outside();
         let absolute = outside.join("secret");
         let names =
-            ["../outside/secret", "..", "./../outside/secret", "a/../../outside/secret", "/etc/passwd", ""];
+            ["../outside/secret", "..", "./../outside/secret", "a/../../outside/secret", "/etc/passwd"];
         arena.dir("a").file(RENAME_SOURCE, "x");
         for op in Op::ALL {
             for name in names.into_iter().map(Path::new).chain([absolute.as_path()]) {
-                assert_eq!(kind(op.run(root, name)), ErrorKind::InvalidPath, "{op:?} {}", name.display());
+                assert_eq!(kind(op.run(root, name)), ErrorKind::Escape, "{op:?} {}", name.display());
             }
         }
         let control = arena.root().join("../outside/secret");

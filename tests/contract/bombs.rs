@@ -75,7 +75,7 @@ fn a_directory_that_is_wide_and_deep_is_walked_within_limits() {
         tree::wide(File::open(arena.root()).unwrap(), 50_000);
         let root = arena.open(Policy::default());
         let before = child::peak_memory();
-        let limits = beneath::Limits::default().with_entries(20_000);
+        let limits = beneath::WalkLimits::default().with_entries(20_000);
         let mut walk = root.walk(".", limits).unwrap();
         let seen = walk.by_ref().take_while(Result::is_ok).count();
         assert_eq!(seen, 20_000);

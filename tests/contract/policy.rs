@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use beneath::{
-    Access, Durability, ErrorKind, Execute, HardLinks, Limits, Links, Mounts, Policy, ResolverChoice,
+    Access, Durability, ErrorKind, Execute, HardLinks, Links, Mounts, Policy, ResolverChoice, WalkLimits,
 };
 use rustix::mount::{MountFlags, mount, mount_bind};
 
@@ -265,7 +265,7 @@ fn listing_and_walking_show_a_mount_without_entering_it() {
             let names: Vec<_> = root.list(".").unwrap().filter_map(Result::ok).collect();
             assert!(names.iter().any(|entry| entry.file_name() == "mnt"));
             let mut refused = 0;
-            for item in root.walk(".", Limits::default()).unwrap() {
+            for item in root.walk(".", WalkLimits::default()).unwrap() {
                 match item {
                     Ok(entry) => assert!(
                         !entry.path().ends_with("canary") && !entry.path().ends_with("mnt/f"),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use beneath::{Budget, ErrorKind, Limits, Policy, Root, ambient_authority};
+use beneath::{Budget, ErrorKind, Policy, Root, WalkLimits, ambient_authority};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -58,7 +58,7 @@ fn endless_dots_end_a_listing_a_walk_and_a_removal() {
                 items.into_iter().map(|item| item.unwrap_err().kind()).collect::<Vec<_>>()
             };
             assert_eq!(kinds(root.list("t").unwrap().collect()), [ErrorKind::Io]);
-            assert_eq!(kinds(root.walk("t", Limits::default()).unwrap().collect()), [ErrorKind::Io]);
+            assert_eq!(kinds(root.walk("t", WalkLimits::default()).unwrap().collect()), [ErrorKind::Io]);
             let removed = root.remove_tree_contained_within("t", Budget::unlimited()).unwrap();
             assert_eq!((removed.is_complete(), removed.left.total), (false, 1), "{removed:?}");
             assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Io);
@@ -120,7 +120,7 @@ fn a_directory_without_end_is_bounded_by_every_limit() {
         || Endless,
         |root| {
             assert_eq!(root.list("t").unwrap().take(1_000).flatten().count(), 1_000);
-            let mut walk = root.walk("t", Limits::default().with_entries(1_000)).unwrap();
+            let mut walk = root.walk("t", WalkLimits::default().with_entries(1_000)).unwrap();
             assert_eq!(walk.by_ref().flatten().count(), 1_000);
             assert!(walk.truncated());
             for budget in [
@@ -162,7 +162,7 @@ fn a_tree_without_bottom_ends_with_the_budget_at_few_descriptors() {
                 let removed = root.remove_tree_contained_within("t", budget).unwrap();
                 assert_eq!((removed.is_complete(), removed.left.total), (false, 1), "{removed:?}");
                 assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Busy);
-                let walked: Vec<_> = root.walk("t", Limits::default().with_depth(20)).unwrap().collect();
+                let walked: Vec<_> = root.walk("t", WalkLimits::default().with_depth(20)).unwrap().collect();
                 assert_eq!(walked.len(), 21);
                 assert_eq!(walked[20].as_ref().unwrap_err().kind(), ErrorKind::TooMany);
             },

@@ -2,7 +2,9 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use beneath::session::{Part, PartState, Quota, SessionsConfig, Usage};
-use beneath::{Budget, Ensured, ErrorKind, FileType, Limits, Root, SessionId, ambient_authority, safe_name};
+use beneath::{
+    Budget, Ensured, ErrorKind, FileType, Root, SessionId, WalkLimits, ambient_authority, safe_name,
+};
 
 use crate::support::{Stage, fifo, mode, names, with_each_resolver};
 
@@ -206,7 +208,7 @@ fn counts_usage_and_judges_a_quota() {
         let sparse = fs::File::create(stage.guest("workspace/sparse")).unwrap();
         sparse.set_len(1 << 40).unwrap();
 
-        let usage = stage.session.usage(Limits::default()).unwrap();
+        let usage = stage.session.usage(WalkLimits::default()).unwrap();
         assert_eq!(usage.entries, 6);
         assert_eq!(usage.bytes, 5000 + (1 << 40));
         assert!((5000..1 << 20).contains(&usage.allocated), "{usage:?}");
@@ -215,7 +217,7 @@ fn counts_usage_and_judges_a_quota() {
         assert_eq!(quota.with_bytes(1000).check(&usage).unwrap_err().kind(), ErrorKind::TooLarge);
         assert_eq!(quota.with_entries(5).check(&usage).unwrap_err().kind(), ErrorKind::TooMany);
 
-        let cut = stage.session.usage(Limits::default().with_entries(2)).unwrap();
+        let cut = stage.session.usage(WalkLimits::default().with_entries(2)).unwrap();
         assert!(cut.truncated);
         assert_eq!(quota.check(&cut).unwrap_err().kind(), ErrorKind::TooMany);
     });

@@ -15,7 +15,10 @@ fn three_spellings_reach_one_file() {
         for spelling in ["a/b.bin", "/a/b.bin", "/workspace/a/b.bin", "/workspace/workspace/a/b.bin"] {
             assert_eq!(workspace.read_contained(spelling, 100).unwrap(), b"\0\xff\n'\"$(id)", "{spelling}");
         }
-        for bad in ["", "..", "a/../b", "../x", "/workspace/../x", "a//b", "a\0b", "/workspace"] {
+        for bad in ["..", "a/../b", "../x", "/workspace/../x"] {
+            assert_eq!(workspace.read_contained(bad, 100).unwrap_err().kind(), ErrorKind::Escape, "{bad:?}");
+        }
+        for bad in ["", "a//b", "a\0b", "/workspace"] {
             assert_eq!(
                 workspace.read_contained(bad, 100).unwrap_err().kind(),
                 ErrorKind::InvalidPath,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use beneath::session::{Attachment, Disposition, ListOptions, SessionsConfig, Sibling, Ticket};
 use beneath::{
-    Error, Execute, Limits, MessageId, ResolverChoice, Result, Root, Session, SessionId, Sessions,
+    Error, Execute, MessageId, ResolverChoice, Result, Root, Session, SessionId, Sessions, WalkLimits,
     ambient_authority,
 };
 use serde_json::{Value, json};
@@ -188,7 +188,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         Ok(())
     }),
     scenario("usage and heartbeat", WORKSPACE, |work, _| {
-        let _ = work.session.usage(Limits::default())?;
+        let _ = work.session.usage(WalkLimits::default())?;
         work.session.heartbeat_age("workspace/sub/one.bin").map(drop)
     }),
     scenario("write in the workspace", WORKSPACE, |work, _| {

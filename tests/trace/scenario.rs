@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use beneath::{
-    Access, Budget, Durability, Execute, Limits, Links, Policy, ResolverChoice, Result, Root,
+    Access, Budget, Durability, Execute, Links, Policy, ResolverChoice, Result, Root, WalkLimits,
     ambient_authority,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -219,7 +219,7 @@ fn list(root: &Root, path: &str) -> Result<Success> {
 }
 
 fn walk(root: &Root, path: &str) -> Result<Success> {
-    gather(root.walk(path, Limits::default())?)
+    gather(root.walk(path, WalkLimits::default())?)
 }
 
 fn gather(found: impl Iterator<Item = Result<beneath::Entry>>) -> Result<Success> {

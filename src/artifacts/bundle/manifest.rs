@@ -10,7 +10,7 @@ use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{FileType, Limits, Root};
+use crate::root::{FileType, Root, WalkLimits};
 
 /// The files of a bundle and their SHA-256, as the `sha256sum` tool writes them.
 ///
@@ -98,7 +98,7 @@ impl Manifest {
     /// all that a guest may have put there.
     pub(super) fn matches(&self, root: &Root, path: &str, limits: &ObjectLimits) -> bool {
         let Ok(top) = root.descend(path) else { return false };
-        let Ok(walk) = top.walk(".", Limits::default()) else { return false };
+        let Ok(walk) = top.walk(".", WalkLimits::default()) else { return false };
         let mut found = 0;
         for entry in walk {
             let Ok(entry) = entry else { return false };

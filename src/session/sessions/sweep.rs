@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{NEW, REMOVED, Sessions};
 use crate::error::{ErrorKind, Result};
 use crate::name::SessionId;
-use crate::root::{Limits, Metadata};
+use crate::root::{Metadata, WalkLimits};
 use crate::session::handle::config::SweepClock;
 use crate::session::handle::parts::{CLAIMED, GUEST, HOST, Part, STATE};
 use crate::session::sweep::Swept;
@@ -112,7 +112,7 @@ impl Sessions {
                 _ => {}
             }
         }
-        let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
+        let limits = WalkLimits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
         let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
         let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
             Ok(walk) => walk,

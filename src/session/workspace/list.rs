@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::Workspace;
 use crate::error::{ErrorKind, Result};
-use crate::root::{Entry, Limits};
+use crate::root::{Entry, WalkLimits};
 use crate::session::listing::Listing;
 
 /// What [`Workspace::list`] shows.
@@ -68,7 +68,7 @@ impl Workspace {
         let guest = self.session.guest();
         let mut listing = Listing::default();
         if options.depth > 1 {
-            let limits = Limits::default().with_depth(options.depth).with_entries(bound);
+            let limits = WalkLimits::default().with_depth(options.depth).with_entries(bound);
             fill(&mut listing, guest.walk(path, limits)?, options);
         } else {
             let mut entries = guest.list(path)?;

@@ -43,27 +43,27 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::metadata::{Metadata, Stamp};
-use super::path::{Checked, Meant};
-use super::resolve::{own_descriptors, subject};
-use super::{HardLinks, Links, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::metadata::{Metadata, Stamp};
+use crate::root::resolve::path::{Checked, Meant};
+use crate::root::resolve::{own_descriptors, subject};
+use crate::root::{HardLinks, Links, Mounts, Root};
 
 /// The longest tick of the coarse clock that a kernel is built with.
-pub(super) const TICK: Duration = Duration::from_millis(10);
+pub(in crate::root) const TICK: Duration = Duration::from_millis(10);
 /// A change that is younger than this may still be under way: an `unlink` is long where it waits for the disk.
 const RECENT: Duration = Duration::from_secs(2);
 /// How often a proof is tried while the guest changes the file.
 const TRIES: u32 = 512;
 /// How often a file is opened anew because the name led to another one meanwhile.
-pub(super) const REOPENED: u32 = 16;
+pub(in crate::root) const REOPENED: u32 = 16;
 
 /// The clock that the kernel stamps changes with, read before a lookup.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Before((i64, u64));
+pub(in crate::root) struct Before((i64, u64));
 
 impl Before {
-    pub(super) fn now() -> Self {
+    pub(in crate::root) fn now() -> Self {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self((now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0)))
     }
@@ -82,14 +82,14 @@ impl Before {
 
 /// What tells one file from another, and whether its names have changed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(in crate::root) struct Seen {
     inode: (u64, u64),
     nlink: u64,
     changed: Stamp,
 }
 
 impl Seen {
-    pub(super) fn is(self, other: Self) -> bool {
+    pub(in crate::root) fn is(self, other: Self) -> bool {
         self.inode == other.inode
     }
 }
@@ -114,7 +114,7 @@ impl From<&Metadata> for Seen {
 
 /// What a look at the link count says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
+pub(in crate::root) enum Names {
     /// One name, and it is the one that was looked up; or none, so that nobody else has one either.
     Single,
     /// Several, or whose name it is is not certain.
@@ -123,7 +123,7 @@ pub(super) enum Names {
 
 /// What a proof has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(in crate::root) enum Proof {
     /// The name is the file's only one.
     Single,
     /// The file has no name any more, so nobody else has one either.
@@ -134,14 +134,14 @@ pub(super) enum Proof {
 
 /// What the proof is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(in crate::root) enum Purpose {
     Read,
     /// To change mode and owner, which must not happen even to a foreign file that the guest may write to.
     Change,
 }
 
 /// How long one call may wait for a file to rest.
-pub(super) fn patience() -> Instant {
+pub(in crate::root) fn patience() -> Instant {
     let now = Instant::now();
     now.checked_add(TICK * 10).unwrap_or(now)
 }
@@ -149,7 +149,7 @@ pub(super) fn patience() -> Instant {
 impl Root {
     /// Judges the link count of a file that was looked up after `before`.
     #[inline]
-    pub(super) fn look(&self, before: Before, file: Seen) -> Names {
+    pub(in crate::root) fn look(&self, before: Before, file: Seen) -> Names {
         match (self.policy.hard_links(), file.nlink) {
             (HardLinks::Allow, _) | (_, 0) => Names::Single,
             (HardLinks::Refuse, 1)
@@ -165,7 +165,7 @@ impl Root {
 
     /// Proves that the file behind `held` has no name but `path`. Where change times are not exact, waits for the last change
     /// to be older than a tick, but no longer than `until`.
-    pub(super) fn prove_single(
+    pub(in crate::root) fn prove_single(
         &self,
         operation: &'static str,
         path: Checked<'_>,
@@ -224,7 +224,7 @@ impl Root {
 
     /// Whether an equal change time later on means that nothing has changed. Where the kernel does not set the times there
     /// is nothing to wait for.
-    pub(super) fn is_decisive(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
+    pub(in crate::root) fn is_decisive(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
         let (changed, modified) = file.stamps();
         let exact = || *self.exact.get_or_init(|| stamps_exactly(self.as_fd()).unwrap_or(false));
         !self.stamps
@@ -248,7 +248,7 @@ impl Root {
 }
 
 /// Whether the file system itself says so at this moment.
-pub(super) fn has_several_names(file: BorrowedFd<'_>) -> bool {
+pub(in crate::root) fn has_several_names(file: BorrowedFd<'_>) -> bool {
     describe_fresh(file, c"").map_or(true, |file| file.nlink() > 1)
 }
 
@@ -278,12 +278,12 @@ fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Met
 }
 
 /// Has the clock looked up before the first call that needs it.
-pub(super) fn prepare() {
+pub(in crate::root) fn prepare() {
     let _ = Before::now();
 }
 
 /// Whether changes on this file system are stamped with this kernel's clock, under its own locks.
-pub(super) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
+pub(in crate::root) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
     // It is 32 bits long, whatever the type of the field.
     fstatfs(fd).is_ok_and(|fs| {
         matches!(
@@ -318,7 +318,7 @@ fn stamps_exactly(dir: BorrowedFd<'_>) -> rustix::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::root::*;
 
     #[test]
     fn a_change_is_past_after_more_than_a_tick() {
