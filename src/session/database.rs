@@ -205,7 +205,7 @@ impl Session {
 
     fn inspect(&self, path: &Path, owner: Option<u32>) -> Result<Inspected> {
         use std::io::Read as _;
-        let file = match self.guest().open_contained(path) {
+        let file = match self.live_guest()?.open_contained(path) {
             Ok(file) => file,
             Err(error) => match error.kind() {
                 ErrorKind::NotFound => return Ok(Inspected::Missing),
@@ -250,13 +250,14 @@ impl Session {
     ) -> Result<Option<PathBuf>> {
         let path = sibling.path(database.as_ref());
         let shelf = Path::new(STATE).join(QUARANTINE);
+        let guest = self.live_guest()?;
         self.host().ensure_dir(&shelf)?;
         let name = shelf.join(format!("{}{}", SessionId::generate()?, sibling.suffix()));
-        match self.guest().rename_to(&path, self.host(), &name) {
+        match guest.rename_to(&path, self.host(), &name) {
             Ok(()) => Ok(Some(name)),
             Err(error) => match error.kind() {
                 ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
-                    self.guest().remove_file(path).map(|()| None)
+                    guest.remove_file(path).map(|()| None)
                 }
                 _ => Err(error),
             },
@@ -278,7 +279,7 @@ impl Session {
     pub fn copy_db(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<PathBuf> {
         const OPERATION: &str = "copy database";
         let path = path.as_ref();
-        let file = self.guest().open_contained(path)?;
+        let file = self.live_guest()?.open_contained(path)?;
         let mut file = LimitedFile::new(OPERATION, file, path, max_bytes)?;
         let name = Path::new(STAGING).join(format!("{}.db", SessionId::generate()?));
         let mut copy = self.host().new_file(&name)?;
@@ -313,7 +314,7 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
-        let mut sweep = Sweep::new(self, older_than);
+        let mut sweep = Sweep::new(self, older_than)?;
         for shelf in [PathBuf::from(STAGING), Path::new(STATE).join(QUARANTINE)] {
             sweep.host_directory(&shelf)?;
         }

@@ -21,8 +21,9 @@ use crate::root::Root;
 /// shares the handles, and so does everything that a session gives out: inbox, outbox, workspace, claims and tails have no
 /// lifetime and move to other threads.
 ///
-/// Once a session of [`Sessions`](super::Sessions) was removed, delivering, claiming and locking through a handle that is still open
-/// is [`NotFound`](crate::ErrorKind::NotFound), also if the id was made anew.
+/// Once a session of [`Sessions`](super::Sessions) was removed, every call through a handle that is still open fails with
+/// [`NotFound`](crate::ErrorKind::NotFound), also if the id was made anew. The roots [`guest`](Self::guest) and
+/// [`host`](Self::host) themselves do not look.
 #[derive(Clone, Debug)]
 pub struct Session {
     places: Arc<Places>,
@@ -89,6 +90,11 @@ impl Session {
     /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed.
     pub(super) fn alive(&self) -> Result<()> {
         self.places.home.as_ref().map_or(Ok(()), Home::check)
+    }
+
+    /// The guest's directory, unless the session was removed.
+    pub(super) fn live_guest(&self) -> Result<&Root> {
+        self.alive().map(|()| self.guest())
     }
 
     /// Where claimed messages are. A person may have removed it since; then it is NotFound to whatever is moved there.

@@ -212,7 +212,8 @@ impl Session {
     /// # Races
     /// As [`harden_tree`].
     pub fn harden(&self, execute: Execute) -> Result<Hardened> {
-        let access = self.guest().policy().access();
-        harden_tree(self.guest(), ".", Hardening::new(access).with_execute(execute))
+        let guest = self.live_guest()?;
+        let access = guest.policy().access();
+        harden_tree(guest, ".", Hardening::new(access).with_execute(execute))
     }
 }

@@ -167,7 +167,7 @@ impl Inbox {
         if SafeName::new(name).is_err() {
             return refuse("names no attachment");
         }
-        self.session.guest().open_contained(&path)
+        self.session.live_guest()?.open_contained(&path)
     }
 
     /// Removes all that was delivered for a message, and whatever else is in its directory.
@@ -181,6 +181,7 @@ impl Inbox {
     /// # Races
     /// As [`Root::remove_tree_quarantined`](crate::Root::remove_tree_quarantined).
     pub fn clear(&self, id: &MessageId) -> Result<Removed> {
+        self.session.alive()?;
         remove_entry(&self.session, Part::Inbox, id.as_str().as_ref())
     }
 
@@ -192,7 +193,7 @@ impl Inbox {
     /// # Races
     /// A message that is being delivered is young.
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
-        let mut sweep = Sweep::new(&self.session, older_than);
+        let mut sweep = Sweep::new(&self.session, older_than)?;
         sweep.part(Part::Inbox)?;
         Ok(sweep.finish())
     }

@@ -69,7 +69,7 @@ impl Outbox {
     pub fn messages(&self) -> Result<Listing<MessageId>> {
         let mut messages = Listing::default();
         let mut found: Vec<(Metadata, MessageId)> = Vec::new();
-        let entries = match self.session.guest().list(Part::Outbox) {
+        let entries = match self.session.live_guest()?.list(Part::Outbox) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(messages),
             Err(error) => return Err(error),

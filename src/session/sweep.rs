@@ -70,8 +70,9 @@ pub(super) struct Sweep<'s> {
 }
 
 impl<'s> Sweep<'s> {
-    pub(super) fn new(session: &'s Session, older_than: Duration) -> Self {
-        Self { session, older_than, start: Instant::now(), swept: Swept::default() }
+    pub(super) fn new(session: &'s Session, older_than: Duration) -> Result<Self> {
+        session.alive()?;
+        Ok(Self { session, older_than, start: Instant::now(), swept: Swept::default() })
     }
 
     /// Sweeps a part of the guest's side.

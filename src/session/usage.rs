@@ -122,7 +122,7 @@ impl Session {
     pub fn usage(&self, limits: WalkLimits) -> Result<Usage> {
         let mut usage = Usage::default();
         let mut shared = HashSet::new();
-        let mut walk = self.guest().walk(".", limits)?;
+        let mut walk = self.live_guest()?.walk(".", limits)?;
         for entry in walk.by_ref() {
             let entry = match entry {
                 Ok(entry) => entry,
@@ -170,7 +170,7 @@ impl Session {
     /// ```
     pub fn heartbeat_age(&self, path: impl AsRef<Path>) -> Result<Option<Duration>> {
         let path = path.as_ref();
-        let file = match self.guest().metadata(path) {
+        let file = match self.live_guest()?.metadata(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),

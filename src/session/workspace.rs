@@ -18,7 +18,7 @@ use super::handle::parts::{Part, TRASH};
 use super::limited::LimitedFile;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{ContainedFile, Ensured, Metadata, NewFile, Removed, Walk, WalkLimits};
+use crate::root::{ContainedFile, Ensured, Metadata, NewFile, Removed, Root, Walk, WalkLimits};
 
 pub use list::ListOptions;
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
@@ -68,8 +68,8 @@ impl Workspace {
     /// # Races
     /// As [`Root::write_exclusive`](crate::Root::write_exclusive).
     pub fn write_exclusive(&self, raw: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        let path = self.path_for_writing(raw)?;
-        self.session.guest().write_exclusive(path, bytes)
+        let (guest, path) = self.path_for_writing(raw)?;
+        guest.write_exclusive(path, bytes)
     }
 
     /// Writes a file in place of whatever non-directory is there, and the directories above it.
@@ -81,8 +81,8 @@ impl Workspace {
     /// # Races
     /// As [`Root::replace`](crate::Root::replace).
     pub fn replace(&self, raw: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        let path = self.path_for_writing(raw)?;
-        self.session.guest().replace(path, bytes)
+        let (guest, path) = self.path_for_writing(raw)?;
+        guest.replace(path, bytes)
     }
 
     /// Starts a file of any size that appears when it is committed, exclusively or in place of another.
@@ -90,8 +90,8 @@ impl Workspace {
     /// # Errors
     /// Those of [`Root::new_file`](crate::Root::new_file).
     pub fn new_file(&self, raw: &str) -> Result<NewFile> {
-        let path = self.path_for_writing(raw)?;
-        self.session.guest().new_file(path)
+        let (guest, path) = self.path_for_writing(raw)?;
+        guest.new_file(path)
     }
 
     /// Reads a file, at most `max_bytes` of it.
@@ -102,7 +102,7 @@ impl Workspace {
     /// # Races
     /// As [`Root::read_contained`](crate::Root::read_contained).
     pub fn read_contained(&self, raw: &str, max_bytes: u64) -> Result<Vec<u8>> {
-        self.session.guest().read_contained(self.path(raw)?, max_bytes)
+        self.guest()?.read_contained(self.path(raw)?, max_bytes)
     }
 
     /// Reads up to `max_bytes` of a file from `offset` on; fewer at its end, none beyond it.
@@ -115,7 +115,7 @@ impl Workspace {
     pub fn read_range(&self, raw: &str, offset: u64, max_bytes: u64) -> Result<Vec<u8>> {
         use std::io::{Read as _, Seek as _, SeekFrom};
         let path = self.path(raw)?;
-        let mut file = self.session.guest().open_contained(&path)?;
+        let mut file = self.guest()?.open_contained(&path)?;
         let mut bytes = Vec::new();
         let read =
             file.seek(SeekFrom::Start(offset)).and_then(|_| file.take(max_bytes).read_to_end(&mut bytes));
@@ -135,7 +135,7 @@ impl Workspace {
     /// # Races
     /// As [`Root::open_contained`](crate::Root::open_contained).
     pub fn open_contained(&self, raw: &str) -> Result<ContainedFile> {
-        self.session.guest().open_contained(self.path(raw)?)
+        self.guest()?.open_contained(self.path(raw)?)
     }
 
     /// Makes a directory and those above it.
@@ -146,7 +146,7 @@ impl Workspace {
     /// # Races
     /// As [`Root::ensure_dir`](crate::Root::ensure_dir).
     pub fn ensure_dir(&self, raw: &str) -> Result<Ensured> {
-        self.session.guest().ensure_dir(self.path(raw.trim_end_matches('/'))?)
+        self.guest()?.ensure_dir(self.path(raw.trim_end_matches('/'))?)
     }
 
     /// Removes one entry that is not a directory; a link itself, never what it points to.
@@ -155,7 +155,7 @@ impl Workspace {
     /// [`NotRegular`](ErrorKind::NotRegular) for a directory, [`NotFound`](ErrorKind::NotFound), and the kinds of every
     /// resolution.
     pub fn remove_file(&self, raw: &str) -> Result<()> {
-        self.session.guest().remove_file(self.path(raw)?)
+        self.guest()?.remove_file(self.path(raw)?)
     }
 
     /// Removes a directory with all it contains, within the config's budget.
@@ -166,10 +166,9 @@ impl Workspace {
     /// # Races
     /// As [`Root::remove_tree_quarantined`](crate::Root::remove_tree_quarantined).
     pub fn remove_tree_contained(&self, raw: &str) -> Result<Removed> {
+        let (guest, path) = (self.guest()?, self.path(raw.trim_end_matches('/'))?);
         let trash = self.session.host().descend(TRASH)?;
-        let budget = self.session.config().budget();
-        let path = self.path(raw.trim_end_matches('/'))?;
-        self.session.guest().remove_tree_quarantined(path, &trash, budget)
+        guest.remove_tree_quarantined(path, &trash, self.session.config().budget())
     }
 
     /// Renames an entry to a name that must be free, and makes the directories above that.
@@ -181,9 +180,9 @@ impl Workspace {
     /// As [`Root::rename`](crate::Root::rename).
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let from = self.path(from)?;
-        self.session.guest().metadata(&from).map(drop).or_else(allow_link)?;
-        let to = self.path_for_writing(to)?;
-        self.session.guest().rename(from, to)
+        self.guest()?.metadata(&from).map(drop).or_else(allow_link)?;
+        let (guest, to) = self.path_for_writing(to)?;
+        guest.rename(from, to)
     }
 
     /// Moves a regular file of at most `max_bytes` to another session's workspace, where its name must be free.
@@ -201,8 +200,7 @@ impl Workspace {
     pub fn move_to(&self, from: &str, other: &Workspace, to: &str, max_bytes: u64) -> Result<()> {
         const OPERATION: &str = "move";
         let path = self.path(from)?;
-        let mut file =
-            LimitedFile::new(OPERATION, self.session.guest().open_contained(&path)?, &path, max_bytes)?;
+        let mut file = LimitedFile::new(OPERATION, self.guest()?.open_contained(&path)?, &path, max_bytes)?;
         let mut copy = other.new_file(to)?;
         std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io(OPERATION, &path, error))?;
         copy.commit()?;
@@ -231,7 +229,7 @@ impl Workspace {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn walk(&self, raw: &str, limits: WalkLimits) -> Result<Walk> {
-        self.session.guest().walk(self.directory_path(raw)?, limits)
+        self.guest()?.walk(self.directory_path(raw)?, limits)
     }
 
     /// Describes an entry.
@@ -243,7 +241,7 @@ impl Workspace {
     /// # Races
     /// As [`Root::metadata`](crate::Root::metadata).
     pub fn metadata(&self, raw: &str) -> Result<Metadata> {
-        self.session.guest().metadata(self.directory_path(raw)?)
+        self.guest()?.metadata(self.directory_path(raw)?)
     }
 
     /// Whether there is an entry that is not a link.
@@ -254,11 +252,15 @@ impl Workspace {
     /// # Races
     /// It was true during the call.
     pub fn exists(&self, raw: &str) -> Result<bool> {
-        match self.metadata(raw) {
+        match self.guest()?.metadata(self.directory_path(raw)?) {
             Ok(_) => Ok(true),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn guest(&self) -> Result<&Root> {
+        self.session.live_guest()
     }
 
     fn roots(&self) -> [String; 2] {
@@ -281,16 +283,11 @@ impl Workspace {
         if top { Ok(Part::Workspace.as_ref().to_path_buf()) } else { self.path(plain) }
     }
 
-    /// The path, once the directories above it are there.
-    fn path_for_writing(&self, raw: &str) -> Result<PathBuf> {
-        let path = self.safe_path(raw)?;
-        let workspace = Part::Workspace.as_ref();
-        if let Some(parent) = path.parent() {
-            self.session.guest().ensure_dir(workspace.join(parent))?;
-        } else {
-            self.session.guest().ensure_dir(workspace)?;
-        }
-        Ok(workspace.join(path))
+    /// The path from the guest's directory, once the directories above it are there.
+    fn path_for_writing(&self, raw: &str) -> Result<(&Root, PathBuf)> {
+        let (guest, path) = (self.guest()?, self.path(raw)?);
+        guest.ensure_dir(path.parent().unwrap_or(Part::Workspace.as_ref()))?;
+        Ok((guest, path))
     }
 }
 

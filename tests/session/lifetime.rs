@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use beneath::session::{Attachment, SessionsConfig};
-use beneath::{Budget, Ensured, ErrorKind, MessageId, ResolverChoice, Session, SessionId};
+use beneath::session::{Attachment, ListOptions, SessionsConfig, Sibling};
+use beneath::{
+    Budget, Ensured, ErrorKind, Execute, MessageId, ResolverChoice, Session, SessionId, WalkLimits,
+};
 use rustix::io::Errno;
 
 use crate::kit::child;
@@ -29,6 +31,52 @@ fn assert_dead(session: &Session) {
     assert_eq!(kinds(delivery.refused()), [ErrorKind::NotFound]);
     let claimed = session.outbox().claim(&MessageId::new("7")).map(|claim| claim.is_some());
     assert_eq!(claimed.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_everything_refused(session);
+}
+
+/// Every other call that fails, and why.
+fn assert_everything_refused(session: &Session) {
+    let (inbox, outbox, workspace) = (session.inbox(), session.outbox(), session.workspace());
+    let (second, message, id) = (Duration::from_secs(1), MessageId::new("42"), "late");
+    let calls = [
+        ("clear", inbox.clear(&message).err()),
+        ("resolve_guest_path", inbox.resolve_guest_path("inbox/42/late").err()),
+        ("sweep inbox", inbox.sweep(second).err()),
+        ("messages", outbox.messages().err()),
+        ("pending", outbox.pending().err()),
+        ("sweep outbox", outbox.sweep(second).err()),
+        ("write_exclusive", workspace.write_exclusive(id, "x").err()),
+        ("replace", workspace.replace(id, "x").err()),
+        ("new_file", workspace.new_file(id).err()),
+        ("read_contained", workspace.read_contained("0", 9).err()),
+        ("read_range", workspace.read_range("0", 0, 9).err()),
+        ("open_contained", workspace.open_contained("0").err()),
+        ("ensure_dir", workspace.ensure_dir(id).err()),
+        ("metadata", workspace.metadata("0").err()),
+        ("exists", workspace.exists("0").err()),
+        ("list", workspace.list("", ListOptions::default()).err()),
+        ("walk", workspace.walk("", WalkLimits::default()).err()),
+        ("rename", workspace.rename("0", id).err()),
+        ("move_to", workspace.move_to("0", &workspace, id, 9).err()),
+        ("remove_file", workspace.remove_file("0").err()),
+        ("remove_tree_contained", workspace.remove_tree_contained("0").err()),
+        ("tail", workspace.tail("0").unwrap().next_chunk(9).err()),
+        ("harden", session.harden(Execute::Keep).err()),
+        ("repair", session.repair().err()),
+        ("usage", session.usage(WalkLimits::default()).err()),
+        ("heartbeat_age", session.heartbeat_age("workspace/0").err()),
+        ("verify_db", session.verify_db("workspace/0", None).err()),
+        ("copy_db", session.copy_db("workspace/0", 9).err()),
+        ("quarantine_sibling", session.quarantine_sibling("workspace/0", Sibling::Wal).err()),
+        ("sweep", session.sweep(second).err()),
+    ];
+    for (call, error) in calls {
+        let error = error.unwrap_or_else(|| panic!("{call} works on a session that is gone"));
+        assert_eq!(error.to_string(), r#"use session "s": was removed"#, "{call}");
+    }
+    let layout = session.verify();
+    assert!(!layout.is_sound() && !layout.is_complete());
+    assert_eq!(kinds(layout.refused()), [ErrorKind::NotFound; 3]);
 }
 
 /// Whether any file beneath has this name.
@@ -39,7 +87,7 @@ fn holds(dir: &Path, name: &str) -> bool {
 }
 
 #[test]
-fn a_handle_of_a_removed_session_delivers_claims_and_locks_nothing() {
+fn a_handle_of_a_removed_session_works_on_nothing() {
     with_each_resolver(|stage| {
         assert!(stage.sessions.remove(&id()).unwrap().is_complete());
         assert_dead(&stage.session);
@@ -58,9 +106,12 @@ fn a_handle_of_a_half_removed_session_puts_nothing_into_the_doomed_tree() {
         }
         stage.send("7", &[("a", b"a")]);
         // Held from before, as by a worker in the middle of its loop.
-        drop(stage.session.outbox().pending().unwrap());
+        let claim = stage.session.outbox().claim(&MessageId::new("7")).unwrap().unwrap();
         assert!(!stage.sessions.remove(&id()).unwrap().is_complete());
         assert_dead(&stage.session);
+        assert_eq!(claim.read(["a"]).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(claim.undeclared([""; 0]).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(claim.release().unwrap_err().kind(), ErrorKind::NotFound);
         assert!(!holds(&stage.sessions_path(), "late"));
     }
 }

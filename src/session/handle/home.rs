@@ -7,8 +7,7 @@
 //! away in one step, before anything else, and whoever makes the id anew makes another directory. Since a removal
 //! holds the lock when it does so, a session that is there once the lock is held stays until the lock is dropped.
 //!
-//! Left: without the lock, a call that has begun before the removal may still write into the doomed tree. Only delivering,
-//! claiming and locking look.
+//! What remains: without the lock, a call that has begun before the removal may still work in the doomed tree.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -99,7 +99,11 @@ impl Session {
     }
 
     fn state_of(&self, part: Part) -> PartState {
-        match self.guest().metadata(part) {
+        let found = match self.live_guest() {
+            Ok(guest) => guest.metadata(part),
+            Err(error) => return PartState::Unreadable(error),
+        };
+        match found {
             Ok(entry) if entry.is_dir() => PartState::Sound,
             Ok(entry) => PartState::Replaced(entry.file_type()),
             Err(error) => match error.kind() {
@@ -122,6 +126,7 @@ impl Session {
     /// # Races
     /// The guest may replace them again at once.
     pub fn repair(&self) -> Result<Layout> {
+        self.alive()?;
         let found = self.verify();
         let mut first_failure = None;
         for (part, state) in &found.parts {

@@ -151,7 +151,7 @@ impl Claim {
     ) -> Result<Collected<T>> {
         let opened;
         let dir = match &self.dir {
-            Some(dir) => dir,
+            Some(dir) => self.session.alive().map(|()| dir)?,
             None => {
                 opened = self.directory()?;
                 &opened
@@ -258,7 +258,7 @@ impl Claim {
     /// From then on the guest can change it again. On a file system without `RENAME_NOREPLACE` an empty directory that
     /// the guest has put there is replaced.
     pub fn release(self) -> Result<()> {
-        let guest = self.session.guest();
+        let guest = self.session.live_guest()?;
         let there = Part::Outbox.as_ref().join(&self.id);
         // A sync that fails is no matter: after a power cut it is pending again.
         let _ = match self.place {
@@ -275,6 +275,7 @@ impl Claim {
     }
 
     pub(super) fn directory(&self) -> Result<Root> {
+        self.session.alive()?;
         match (&self.dir, self.place) {
             (Some(dir), _) => dir.try_clone(),
             (None, Place::Moved) => self.session.host().descend(self.slot.path().join(&self.id)),

@@ -151,6 +151,7 @@ fn unsynced(error: Error, there: &Path) -> Error {
 
 /// The claims on the shelf, oldest first.
 pub(super) fn slots(session: &Session) -> Result<Vec<Slot>> {
+    session.alive()?;
     let mut slots = Vec::new();
     for entry in session.host().list(CLAIMED)? {
         let entry = entry?;

@@ -22,7 +22,7 @@ impl Outbox {
     /// # Races
     /// A message that the guest is still writing is young.
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
-        let mut sweep = Sweep::new(&self.session, older_than);
+        let mut sweep = Sweep::new(&self.session, older_than)?;
         let host = self.session.host();
         let trash = host.descend(TRASH)?;
         sweep.host_directory(Path::new(TRASH))?;

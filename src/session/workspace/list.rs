@@ -65,7 +65,7 @@ impl Workspace {
         let path = self.directory_path(raw)?;
         // Hidden entries are not shown, but the guest must not make the host look at them for ever.
         let bound = if options.hidden { options.entries } else { options.entries.saturating_mul(16) };
-        let guest = self.session.guest();
+        let guest = self.guest()?;
         let mut listing = Listing::default();
         if options.depth > 1 {
             let limits = WalkLimits::default().with_depth(options.depth).with_entries(bound);

@@ -130,7 +130,7 @@ impl Tail {
     /// Bytes that the guest changes behind the position are not seen.
     pub fn next_chunk(&mut self, max_bytes: u64) -> Result<TailChunk> {
         let mut chunk = TailChunk::default();
-        let mut file = match self.workspace.session.guest().open_contained(&self.path) {
+        let mut file = match self.workspace.guest()?.open_contained(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 chunk.event = self.position.file.take().map(|_| TailEvent::Removed);
