@@ -108,8 +108,42 @@ fn removes_a_session_whatever_the_guest_left_in_it() {
         assert!(removed.is_complete(), "{removed:?}");
         assert!(removed.directories > 100);
         assert_eq!(stage.all(), [""; 0]);
-        let again = stage.sessions.remove(&SessionId::new("s")).unwrap_err();
-        assert_eq!(again.kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn removing_what_is_gone_succeeds_and_says_that_there_was_nothing() {
+    with_each_resolver(|stage| {
+        assert!(stage.sessions.remove(&SessionId::new("s")).unwrap().directories > 0);
+        for id in ["s", "never-made"] {
+            let again = stage.sessions.remove(&SessionId::new(id)).unwrap();
+            assert!(again.is_complete(), "{again:?}");
+            assert_eq!((again.files, again.directories), (0, 0));
+        }
+        assert_eq!(stage.all(), [""; 0]);
+    });
+}
+
+/// Of many workers that end one session, none has to know whether it was the one.
+#[test]
+fn a_session_is_removed_by_many_at_once_without_an_error() {
+    with_each_resolver(|stage| {
+        for round in 0..20 {
+            let id = SessionId::new(format!("r{round}"));
+            stage.sessions.create_new(&id).unwrap();
+            let outcomes: Vec<_> = std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..4).map(|_| scope.spawn(|| stage.sessions.remove(&id))).collect();
+                workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+            });
+            for outcome in outcomes {
+                // Whoever comes while another removes it finds the lock held.
+                match outcome {
+                    Ok(removed) => assert!(removed.is_complete(), "{removed:?}"),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Busy, "{error}"),
+                }
+            }
+            assert!(!stage.sessions.exists(&id).unwrap());
+        }
     });
 }
 

@@ -18,23 +18,45 @@ impl Sessions {
     /// The session first loses its name, so nobody opens it half removed and the id is free at once. Then the guest's
     /// directory is moved into `host/trash` and removed there, within the config's budget, and the rest after it.
     /// If a guest keeps creating, or a part may not be removed or is mounted, the report is not
-    /// [complete](Removed::complete) and the next [`sweep`](Self::sweep) tries again. Handles of the session that are still
+    /// [complete](Removed::is_complete) and the next [`sweep`](Self::sweep) tries again. Handles of the session that are still
     /// open are [dead](crate::Session) from then on.
     ///
     /// A session that cannot be renamed, as one in a lower layer of an overlay, is marked as being removed and goes where it
     /// is. Its id is free once all of it is gone; until then this call, and each sweep, goes on with it.
     ///
+    /// If there is no such session, because it was removed before or never made, the report is complete and has counted nothing.
+    ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, or it is itself a mount point;
-    /// [`NotFound`](ErrorKind::NotFound), also if `id` is a [group](Self::group) or anything else but a session;
+    /// [`NotFound`](ErrorKind::NotFound) if `id` is a [group](Self::group) or anything else but a session;
     /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
     /// format; and the kinds of every resolution. Where there is no `flock`, nobody holds a lock.
     ///
     /// # Races
     /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
     /// Nothing outside the session is touched.
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// let (id, _) = sessions.create_generated()?;
+    /// assert!(sessions.remove(&id)?.directories > 0);
+    /// let again = sessions.remove(&id)?;
+    /// assert!(again.is_complete() && again.directories == 0, "it was gone already");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remove(&self, id: &SessionId) -> Result<Removed> {
-        self.retire(id, || Ok(true)).map(Option::unwrap_or_default)
+        match self.retire(id, || Ok(true)) {
+            // There was none, or somebody else has removed it meanwhile.
+            Err(error)
+                if error.kind() == ErrorKind::NotFound
+                    && matches!(kind_of(&self.root, id.as_str()), Ok(Kind::Nothing)) =>
+            {
+                Ok(Removed::all())
+            }
+            retired => retired.map(Option::unwrap_or_default),
+        }
     }
 
     /// Removes a session if it is `due` once its lock is held.
@@ -57,7 +79,7 @@ impl Sessions {
         }
         // Somebody may have removed it before the lock was held, and made it anew.
         if Identity::of(&dir).ok() != Identity::at(&self.root, id).ok() {
-            return refuse("was removed");
+            return Ok(Some(Removed::all()));
         }
         let doomed = format!("{REMOVED}{}", SessionId::generate()?);
         let in_place = match self.root.rename(id, &doomed) {
