@@ -40,6 +40,8 @@ const MESSAGES: usize = 10_000;
 /// How many entries it looks at: a guest can make any number that are no message.
 const LOOKED_AT: usize = 100_000;
 
+const LIST: &str = "list messages";
+
 /// The guest's outbox; see [`Session::outbox`].
 ///
 /// [`collect`](Self::collect) is the loop that loses nothing and sends nothing twice. The other calls are its parts, for
@@ -59,6 +61,7 @@ impl Session {
 
 impl Outbox {
     /// Lists the messages in the outbox, oldest first by the kernel's clock; links, files and names that are no id are refused.
+    /// Messages that are claimed in place are left out.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) if `outbox` itself was replaced, and the kinds of every resolution. A missing
@@ -69,6 +72,7 @@ impl Outbox {
     pub fn messages(&self) -> Result<Listing<MessageId>> {
         let mut messages = Listing::default();
         let mut found: Vec<(Metadata, MessageId)> = Vec::new();
+        let mut aside = Vec::new();
         let entries = match self.session.live_guest()?.list(Part::Outbox) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(messages),
@@ -80,7 +84,8 @@ impl Outbox {
                 break;
             }
             let entry = entry?;
-            if slot::is_aside(entry.file_name()) {
+            if let Some(ticket) = slot::ticket_of(entry.file_name()) {
+                aside.push((entry.into_path(), ticket));
                 continue;
             }
             let id = entry.file_name().to_str().and_then(|name| MessageId::from_component(name).ok());
@@ -93,8 +98,18 @@ impl Outbox {
                 (_, link) if link.is_symlink() => ErrorKind::Symlink,
                 _ => ErrorKind::NotDirectory,
             };
-            let error = Error::new("list messages", entry.path(), kind);
+            let error = Error::new(LIST, entry.path(), kind);
             messages.refused.add(entry.into_path(), error);
+        }
+        if !aside.is_empty() {
+            // Asked for last: a message has its ticket on the host's side before it has its name here.
+            let claims = shelf::tickets(&self.session)?;
+            for (path, _) in aside.into_iter().filter(|(_, ticket)| !claims.contains(ticket)) {
+                let error = Error::new(LIST, &path, ErrorKind::InvalidName);
+                messages
+                    .refused
+                    .add(path, error.with_detail("is named like a claim, and there is no such claim"));
+            }
         }
         found.sort_by(|(one, a), (other, b)| one.changed().cmp(&other.changed()).then_with(|| a.cmp(b)));
         messages.entries = found.into_iter().map(|(_, id)| id).collect();

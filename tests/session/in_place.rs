@@ -130,6 +130,7 @@ fn a_guest_that_takes_its_message_away_confuses_nobody() {
 
     fs::create_dir(outbox.join(".beneath-20260101T000000250Z-00000000000000000000000000000000")).unwrap();
     assert!(session.outbox().pending().unwrap().is_empty(), "a ticket that the host never gave");
+    assert_eq!(session.outbox().messages().unwrap().refused.total, 1, "and it is reported");
     let _ = session.outbox().sweep(Duration::ZERO).unwrap();
     assert_eq!(names(&host.path().join("claimed")), [""; 0], "notes without a message are swept");
     assert_eq!(names(&outbox), [""; 0]);

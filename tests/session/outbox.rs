@@ -1,10 +1,12 @@
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
 
-use beneath::session::{Claim, Collected, Place, SessionsConfig};
-use beneath::{Budget, ErrorKind, MessageId, ResolverChoice, SessionId};
+use beneath::session::{Claim, Collected, Disposition, Place, SessionsConfig};
+use beneath::{Budget, Error, ErrorKind, MessageId, ResolverChoice, SessionId};
 
 use crate::support::{Stage, fifo, names, small, with_each_resolver};
 
@@ -263,4 +265,26 @@ fn a_sweep_has_one_time_for_all_parts_and_a_flood_does_not_keep_the_trash() {
     }
     assert!(!stage.host("trash/remains").exists());
     assert!(turns > 1, "the time was over before {flood} messages were removed");
+}
+
+/// The host gives names of this form to messages that it reads in place, and to nothing else.
+#[test]
+fn an_entry_that_a_guest_names_like_a_claim_is_reported() {
+    with_each_resolver(|stage| {
+        let name = ".beneath-20260101T000000250Z-00000000000000000000000000000000";
+        stage.send(name, &[("a", b"a")]);
+        stage.send("42", &[("a", b"a")]);
+        let outbox = stage.session.outbox();
+        let messages = outbox.messages().unwrap();
+        assert_eq!(messages.entries, [id()]);
+        let refused: Vec<_> = messages.refused().map(|(path, error)| (path, error.kind())).collect();
+        assert_eq!(refused, [(Path::new(name), ErrorKind::InvalidName)]);
+
+        let lock = stage.session.try_lock().unwrap();
+        let report =
+            outbox.collect(&lock, &mut HashSet::new(), |_| Ok::<_, Error>(Disposition::Done)).unwrap();
+        assert_eq!((report.done, report.refused.total), (1, 1), "{report:?}");
+        assert!(!report.is_complete());
+        assert!(stage.guest("outbox").join(name).exists(), "nobody has touched it");
+    });
 }

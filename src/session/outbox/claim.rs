@@ -231,20 +231,31 @@ impl Claim {
         let budget = self.session.config().budget();
         let (trash, name) = (self.session.trash()?, self.slot.name());
         // A sync that fails is no matter: after a power cut it is pending, and in the ledger.
-        let removed = match self.session.claimed()?.move_to(&name, trash, &name) {
-            Ok(_) => trash.remove_tree_contained_within(&name, budget),
+        let (slot, aside) = match self.session.claimed()?.move_to(&name, trash, &name) {
+            Ok(_) => {
+                // The ticket in the trash says that the entry in the outbox is the host's, so it goes last.
+                let aside = self.remove_aside();
+                (trash.remove_tree_contained_within(&name, budget)?, aside)
+            }
             // A person has removed one of the two directories: look them up again.
             Err(_) => {
                 let trash = self.session.host().ensure_and_descend(TRASH)?.0;
-                match self.session.host().remove_tree_quarantined(self.slot.path(), &trash, budget) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(Removed::all()),
-                    removed => removed,
-                }
+                let slot = match self.session.host().remove_tree_quarantined(self.slot.path(), &trash, budget)
+                {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Removed::all(),
+                    removed => removed?,
+                };
+                (slot, self.remove_aside())
             }
-        }?;
+        };
+        aside.unwrap_or(Ok(slot))
+    }
+
+    /// Removes a message that is in place.
+    fn remove_aside(&self) -> Option<Result<Removed>> {
         match self.place {
-            Place::Moved => Ok(removed),
-            Place::InPlace(_) => remove_entry(&self.session, Part::Outbox, self.slot.aside().as_ref()),
+            Place::Moved => None,
+            Place::InPlace(_) => Some(remove_entry(&self.session, Part::Outbox, self.slot.aside().as_ref())),
         }
     }
 

@@ -13,7 +13,8 @@
 //! | `claimed/<ticket>/<id>/` | claimed | pending |
 //! | `claimed/<ticket>/<id>`, a file, and `outbox/.beneath-<ticket>/` | claimed in place | pending |
 //! | `claimed/<ticket>/<id>`, a file, alone | nothing was taken, or the guest has removed it | removed after a minute |
-//! | `trash/<ticket>` | cleared | removed by the sweep |
+//! | `trash/<ticket>`, with or without `outbox/.beneath-<ticket>/` | cleared | removed by the sweep |
+//! | `outbox/.beneath-<ticket>`, alone | the guest's own, or left by a sweep that was cut short | reported, and removed by the sweep |
 //!
 //! Each step from one row to the next is one rename or the creation of one entry, and only a rename that succeeded makes a claim.
 //! The ticket never changes, so it tells what was sent from what was not, however often an id is used. The name has the
@@ -25,17 +26,19 @@
 //!
 //! Left: a guest that moves a message in place back to its id has sent it once more, as it could have by a copy.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
 use super::claim::{Claim, Place};
 use super::slot::Slot;
+use super::ticket::Ticket;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
 use crate::root::{Entry, FileType, Root};
 use crate::session::event;
 use crate::session::handle::Session;
-use crate::session::handle::parts::{CLAIMED, Part};
+use crate::session::handle::parts::{CLAIMED, Part, TRASH};
 use crate::session::sweep::age;
 
 /// How often a claim begins anew because somebody tidied its empty directory away.
@@ -162,6 +165,21 @@ pub(super) fn slots(session: &Session) -> Result<Vec<Slot>> {
     }
     slots.sort_unstable();
     Ok(slots)
+}
+
+/// The tickets of all claims, and of those that are cleared and not yet removed.
+pub(super) fn tickets(session: &Session) -> Result<HashSet<Ticket>> {
+    let mut tickets = HashSet::new();
+    for place in [CLAIMED, TRASH] {
+        let entries = match session.host().list(place) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            tickets.extend(Slot::parse(entry?.file_name()).map(|slot| slot.ticket));
+        }
+    }
+    Ok(tickets)
 }
 
 /// The claim in a slot, durable if the policy asks for that. `None` if it holds none; an empty one that is older than `begun`

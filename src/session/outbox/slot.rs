@@ -68,10 +68,10 @@ impl Slot {
     }
 }
 
-/// Whether the host has put an entry of the outbox under this name.
-pub(super) fn is_aside(name: &OsStr) -> bool {
-    let own = name.to_str().and_then(|name| name.strip_prefix(ASIDE));
-    own.is_some_and(|ticket| ticket.parse::<Ticket>().is_ok())
+/// The ticket in the name of an entry of the outbox, if it has the form that the host gives to messages in place. A guest can
+/// give the same form to its own entries.
+pub(super) fn ticket_of(name: &OsStr) -> Option<Ticket> {
+    name.to_str()?.strip_prefix(ASIDE)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -84,13 +84,13 @@ mod tests {
         let third = first.again().again();
         for slot in [&first, &third] {
             assert_eq!(Slot::parse(slot.name().as_ref()).as_ref(), Some(slot));
-            assert!(is_aside(slot.aside().as_ref()));
+            assert_eq!(ticket_of(slot.aside().as_ref()).as_ref(), Some(&slot.ticket));
         }
         assert_eq!(third.name(), format!("{}.3", first.ticket));
         for tail in [".1", ".", ".x", ".+3", ".03", ".99999999999", "~"] {
             assert_eq!(Slot::parse(format!("{}{tail}", first.ticket).as_ref()), None, "{tail}");
         }
         assert_eq!(Slot::parse("42".as_ref()), None);
-        assert!(!is_aside(".beneath-42".as_ref()));
+        assert_eq!(ticket_of(".beneath-42".as_ref()), None);
     }
 }
