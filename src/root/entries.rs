@@ -15,8 +15,11 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::access::acl;
 use super::metadata::Metadata;
+use super::metadata::{describe, describe_at};
+use super::resolve::Handle;
+use super::resolve::path::subject;
 use super::resolve::path::{Checked, Meant};
-use super::resolve::{DIRECTORY, Handle, describe, describe_at, subject};
+use super::resolve::proc::DIRECTORY;
 #[cfg(feature = "session")]
 use super::write::draft::rename_fresh;
 use super::write::draft::{give_access, open_to_sync, rename_new};

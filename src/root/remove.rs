@@ -25,16 +25,15 @@ use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
 use super::Root;
+use super::metadata::describe_at;
 use super::remove::budget::{Budget, Removed};
+use super::resolve::path::subject;
 use super::resolve::path::{Checked, Meant};
-use super::resolve::{describe_at, subject};
 use super::write::draft::{rename_new, unguessable_name};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use removal::Removal;
-
-const OPERATION: &str = "remove";
+use removal::{OPERATION, Removal};
 
 impl Root {
     /// Removes the directory at `path` and everything in it, within the default [`Budget`].

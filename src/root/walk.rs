@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::Root;
 use super::metadata::Metadata;
-use super::resolve::describe_at;
+use super::metadata::describe_at;
 use super::resolve::path::{Checked, Meant};
 use super::walk::scan::Scanner;
 use crate::error::{Error, ErrorKind, Result};

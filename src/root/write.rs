@@ -16,8 +16,9 @@ pub(super) mod new_file;
 use std::path::Path;
 
 use super::Root;
+use super::resolve::Handle;
+use super::resolve::path::subject;
 use super::resolve::path::{Checked, Meant};
-use super::resolve::{Handle, subject};
 use super::write::draft::{Draft, Failure};
 #[cfg(feature = "artifacts")]
 use crate::error::Error;

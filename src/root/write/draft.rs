@@ -12,7 +12,9 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::access::acl;
-use crate::root::resolve::{Handle, describe, describe_at, own_descriptors};
+use crate::root::metadata::{describe, describe_at};
+use crate::root::resolve::Handle;
+use crate::root::resolve::proc::own_descriptors;
 use crate::root::{Access, Durability};
 
 /// A new file under its own name, and nothing else.
