@@ -16,7 +16,6 @@ pub(super) mod proc;
 pub(super) mod resolver;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -76,7 +76,7 @@ fn is_component(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::root::is_component;
+    use super::is_component;
 
     #[test]
     fn a_path_is_no_component() {
