@@ -40,7 +40,7 @@ impl Scanner {
                 return Ok(more);
             }
         }
-        // A file system that a guest serves may list `.` for ever.
+        // A file system that a guest serves may list `.` without end.
         Err(Errno::IO)
     }
 
