@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, flistxattr, fremovexattr, listxattr, openat, remo
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::root::resolve::{missing_proc, own_descriptors};
+use crate::root::resolve::proc::{missing_proc, own_descriptors};
 
 /// The list that applies to the entry itself.
 const ACCESS: &CStr = c"system.posix_acl_access";

@@ -103,3 +103,7 @@ impl<'a> Checked<'a> {
         self.bytes.split(|byte| *byte == b'/')
     }
 }
+
+pub(in crate::root) fn subject(path: Checked<'_>) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
+}

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::resolve::Handle;
+use crate::root::resolve::path::subject;
 use crate::root::resolve::path::{Checked, Meant};
-use crate::root::resolve::{Handle, subject};
 use crate::root::write::draft::{Draft, Failure};
 use crate::root::{Access, Durability, Root};
 
