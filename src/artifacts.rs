@@ -78,50 +78,33 @@
 //! # }
 //! ```
 
-mod base;
 mod bundle;
-mod fetch;
-mod journal;
+mod disk;
 mod key;
-mod leftover;
-mod limits;
-mod lines;
-#[cfg(feature = "aws")]
-mod listing;
 mod live;
-mod local;
 mod mirror;
-mod parts;
-mod plan;
+mod policy;
 mod progress;
-mod publish;
-mod record;
-mod restore;
-#[cfg(feature = "aws")]
-mod s3;
-mod snapshot;
-mod source;
-mod stage;
+mod pull;
 mod state;
-mod upload;
-#[cfg(feature = "aws")]
-mod xml;
+mod store;
 
 use std::sync::Arc;
 
 pub use bundle::{Bundle, Bundles, Installed, Manifest};
 pub use key::Prefix;
-pub use limits::{ObjectLimits, Retry};
 pub use live::Put;
-pub use mirror::{Deletions, MirrorReport, Mirrored, Overwrites};
+pub use mirror::{MirrorReport, Mirrored};
+pub use policy::{Deletions, OnLocal, Overwrites};
+pub use progress::{Event, Step};
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use plan::plan;
-pub use progress::{Event, Step};
-pub use restore::{Ended, OnLocal, RestoreReport, Restored};
-pub use snapshot::{Diff, Hashing, Snapshot};
-pub use source::{Listed, Source};
+pub use pull::plan;
+pub use pull::{Ended, RestoreReport, Restored};
 pub use state::Places;
+pub use store::{Listed, Retry, Source};
+
+pub use crate::tree::{Diff, Hashing, ObjectLimits, Snapshot};
 
 use crate::error::Result;
 use crate::name::SafeName;

@@ -94,6 +94,8 @@ mod name;
 mod root;
 #[cfg(feature = "session")]
 pub mod session;
+#[cfg(feature = "artifacts")]
+mod tree;
 
 pub use cap_std::{AmbientAuthority, ambient_authority};
 

@@ -8,18 +8,16 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Artifacts;
-use super::base::{Base, Intent};
-use super::fetch::{Content, Fetcher, Target, written};
-use super::leftover::Leftovers;
-use super::plan::{Planned, is_reserved};
-use super::record::{Digest, Record};
-use super::restore::{OnLocal, Restored};
-use super::source::Condition;
-use super::state::{Places, blocking, lock};
-use super::upload::{Room, Uploader};
+use super::disk::blocking;
+use super::mirror::{Room, Uploader};
+use super::policy::OnLocal;
+use super::pull::{Content, Fetcher, Restored, Target, written};
+use super::state::{Base, Intent, Places, Planned, Record, Uploads, lock};
+use super::store::Condition;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::NewFile;
+use crate::tree::{Digest, is_reserved};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
 #[derive(Debug)]
@@ -115,7 +113,7 @@ impl Artifacts {
             return Ok(Put { key, uploaded: Err(busy) });
         };
         let room = Room::beside(&self.limits, std::iter::empty());
-        let uploader = Uploader::new(self, room, Leftovers::default());
+        let uploader = Uploader::new(self, room, Uploads::default());
         let size = bytes.len() as u64;
         let uploaded = match uploader.put_whole(&key, path, bytes, Condition::Always).await {
             Ok(etag) => {

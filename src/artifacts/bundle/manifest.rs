@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::artifacts::limits::ObjectLimits;
-use crate::artifacts::record::{Digest, hex, unhex};
-use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
+use crate::artifacts::state::{hex, unhex};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::{SafeName, SafePath};
 use crate::root::{FileType, Limits, Root};
+use crate::tree::{Digest, Hashing, ObjectLimits, Snapshot, digest};
 
 /// The files of a bundle and their SHA-256, as the `sha256sum` tool writes them.
 ///
@@ -121,4 +120,15 @@ impl Manifest {
         };
         found == self.files.len() && self.files.iter().all(|(path, wanted)| same(path, wanted))
     }
+}
+
+/// One version of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The name of its directory in the area.
+    pub name: SafeName,
+    /// Its version.
+    pub version: SafeName,
+    /// Its files.
+    pub manifest: Manifest,
 }

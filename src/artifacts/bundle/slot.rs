@@ -6,9 +6,8 @@ use rustix::fs::{RenameFlags, renameat_with};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::Bundle;
-use crate::artifacts::record::hex;
-use crate::artifacts::state::Places;
+use super::manifest::Bundle;
+use crate::artifacts::state::{Places, hex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafeName;
 use crate::root::Root;

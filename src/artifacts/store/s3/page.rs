@@ -7,8 +7,8 @@
 
 use percent_encoding::percent_decode;
 
-use super::source::Listed;
 use super::xml::{self, Malformed};
+use crate::artifacts::store::Listed;
 
 /// What one page tells.
 #[derive(Debug, Default, PartialEq, Eq)]

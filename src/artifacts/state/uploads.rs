@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::lines::append;
 use super::record::{escape, unescape};
-use super::state::forget;
+use crate::artifacts::disk::forget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 
@@ -18,9 +18,9 @@ const NOTE_MAX: u64 = 16 << 20;
 
 /// Ids with their keys.
 #[derive(Debug, Default)]
-pub(crate) struct Leftovers(Mutex<Vec<(String, String)>>);
+pub(crate) struct Uploads(Mutex<Vec<(String, String)>>);
 
-impl Leftovers {
+impl Uploads {
     /// What an earlier call has left; what cannot be read is the store's to expire.
     pub(crate) fn read(state: &Root) -> Result<Self> {
         let text = match state.read_contained(UPLOADS, NOTE_MAX) {

@@ -14,7 +14,7 @@ use super::local::Draft;
 #[cfg(feature = "aws")]
 use super::s3::S3;
 use super::source::{Condition, store_error};
-use super::state::blocking;
+use crate::artifacts::disk::blocking;
 use crate::error::{Error, ErrorKind, Result};
 
 /// An upload in parts.

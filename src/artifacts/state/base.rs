@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::lines::{self, NewLines};
-use super::record::{Digest, Record, hex, unhex};
-use super::state::forget;
+use super::record::{Record, hex, unhex};
+use crate::artifacts::disk::forget;
 use crate::error::Result;
 use crate::name::SafePath;
 use crate::root::Root;
+use crate::tree::Digest;
 
 const BASE: &str = "mirror.base";
 const INTENTS: &str = "mirror.log";

@@ -1,24 +1,22 @@
-//! Bringing the objects of a session back as files.
-
-mod report;
+//! One restore from its beginning to its end.
 
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::Artifacts;
-use super::base::Base;
 use super::fetch::Fetcher;
-use super::journal::{self, Phase};
-use super::plan::{Plan, Planned, Refusal};
-use super::progress::{Event, Progress, Step};
+use super::plan::{Plan, Refusal};
 use super::publish::{Published, publish};
-use super::record::Record;
+use super::report::{Ended, RestoreReport, Restored};
 use super::stage::{RESTORE, Stage};
-use super::state::{Lock, Places, blocking, discard, lock};
+use crate::artifacts::Artifacts;
+use crate::artifacts::disk::{blocking, discard};
+use crate::artifacts::policy::OnLocal;
+use crate::artifacts::progress::{Event, Progress, Step};
+use crate::artifacts::state::journal::{self, Phase};
+use crate::artifacts::state::{Base, Lock, Places, Planned, Record, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
-pub use report::{Ended, OnLocal, RestoreReport, Restored};
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;

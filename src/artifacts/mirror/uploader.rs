@@ -1,32 +1,21 @@
-//! One file to the store, read through its handle.
-//!
-//! A file that goes in one request is put on a condition, a larger one in [`parts`] that become an object on a
-//! condition. What to make of a condition that does not hold is found out in [`settle`].
-
-mod parts;
-mod settle;
+//! What all uploads of one call share: the store, the room that is left, the memory for content on its way.
 
 use std::io::Read as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::Artifacts;
-use super::key::Prefix;
-use super::leftover::Leftovers;
-use super::limits::{ObjectLimits, Retry};
-use super::parts::Parts;
-use super::progress::{Event, Progress};
-use super::record::{Digest, Record, Stamp};
-use super::snapshot::is_fresh;
-use super::source::{Condition, Source, is_transient};
-use super::state::{Places, blocking};
+use crate::artifacts::Artifacts;
+use crate::artifacts::key::Prefix;
+use crate::artifacts::progress::Progress;
+use crate::artifacts::state::{Places, Record, Uploads};
+use crate::artifacts::store::{Condition, Parts, Retry, Source, changed, is_transient};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::ContainedFile;
+use crate::tree::{Digest, ObjectLimits, Stamp, is_fresh};
 
 /// Memory for content on its way, in MiB. What needs more has it to itself.
 const MEMORY: usize = 48;
@@ -34,15 +23,15 @@ const MEMORY: usize = 48;
 /// Uploads files, and knows what the store held when it was last looked at.
 #[derive(Debug)]
 pub(crate) struct Uploader {
-    source: Source,
-    prefix: Prefix,
-    limits: ObjectLimits,
-    retry: Retry,
-    progress: Progress,
-    places: Arc<Places>,
+    pub(super) source: Source,
+    pub(super) prefix: Prefix,
+    pub(super) limits: ObjectLimits,
+    pub(super) retry: Retry,
+    pub(super) progress: Progress,
+    pub(super) places: Arc<Places>,
     memory: Semaphore,
-    room: Mutex<Room>,
-    leftovers: Leftovers,
+    pub(super) room: Mutex<Room>,
+    pub(super) uploads: Uploads,
 }
 
 /// What the limits leave for files that are still to be uploaded.
@@ -61,7 +50,7 @@ impl Room {
         })
     }
 
-    fn take(&mut self, path: &SafePath, size: u64) -> Result<()> {
+    pub(super) fn take(&mut self, path: &SafePath, size: u64) -> Result<()> {
         let over = |kind| Err(Error::new("put", path, kind).with_detail("more than the limit in all"));
         if self.objects == 0 {
             return over(ErrorKind::TooMany);
@@ -77,7 +66,7 @@ impl Room {
 
 /// What became of a file.
 #[derive(Debug)]
-pub(crate) enum Uploaded {
+pub(super) enum Uploaded {
     /// The store holds it now.
     Put(Record),
     /// The store held it already.
@@ -90,16 +79,16 @@ pub(crate) enum Uploaded {
 
 /// What is known of the object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known<'a> {
-    pub(crate) base: Option<&'a Record>,
+pub(super) struct Known<'a> {
+    pub(super) base: Option<&'a Record>,
     /// Content that this host may have put there before it was interrupted.
-    pub(crate) ours: &'a [Digest],
+    pub(super) ours: &'a [Digest],
     /// Whether to overwrite whatever is there.
-    pub(crate) always: bool,
+    pub(super) always: bool,
 }
 
 impl Known<'_> {
-    fn condition(&self) -> Condition<'_> {
+    pub(super) fn condition(&self) -> Condition<'_> {
         match self.base {
             _ if self.always => Condition::Always,
             Some(Record { etag: Some(etag), .. }) => Condition::Unchanged(etag),
@@ -112,15 +101,15 @@ impl Known<'_> {
 
 /// What was read of a file.
 #[derive(Debug)]
-struct Content<'a> {
-    path: &'a SafePath,
-    size: u64,
-    digest: Digest,
-    stamp: Option<Box<Stamp>>,
+pub(super) struct Content<'a> {
+    pub(super) path: &'a SafePath,
+    pub(super) size: u64,
+    pub(super) digest: Digest,
+    pub(super) stamp: Option<Box<Stamp>>,
 }
 
 impl Content<'_> {
-    fn record(self, etag: Option<String>) -> Record {
+    pub(super) fn record(self, etag: Option<String>) -> Record {
         let Self { path, size, digest, stamp } = self;
         Record { path: path.clone(), size, etag: etag.map(Into::into), digest, stamp }
     }
@@ -128,14 +117,14 @@ impl Content<'_> {
 
 /// Content that only has to be made the object.
 #[derive(Debug)]
-enum Ready<'a> {
+pub(super) enum Ready<'a> {
     Whole(Bytes),
     Parts(&'a Parts),
 }
 
 impl Uploader {
     /// Uploads no more than fits into `room`.
-    pub(crate) fn new(artifacts: &Artifacts, room: Room, leftovers: Leftovers) -> Self {
+    pub(crate) fn new(artifacts: &Artifacts, room: Room, uploads: Uploads) -> Self {
         Self {
             source: artifacts.source.clone(),
             prefix: artifacts.prefix.clone(),
@@ -145,70 +134,8 @@ impl Uploader {
             places: Arc::clone(&artifacts.places),
             memory: Semaphore::new(MEMORY),
             room: Mutex::new(room),
-            leftovers,
+            uploads,
         }
-    }
-
-    /// Brings the file at `path` to the store unless it is there. `intend` is told the hash before the store is.
-    pub(crate) async fn upload(
-        &self,
-        path: &SafePath,
-        known: Known<'_>,
-        intend: impl Fn(&SafePath, &Digest) -> Result<()>,
-    ) -> Result<Uploaded> {
-        let key = self.prefix.key(path)?;
-        let (places, wanted) = (Arc::clone(&self.places), path.clone());
-        let file = blocking("open", move || places.workspace.open_contained(&wanted)).await?;
-        let size = file.len_hint();
-        if size > self.limits.file_bytes {
-            return Err(Error::new("put", path, ErrorKind::TooLarge)
-                .with_detail(format!("more than {} bytes", self.limits.file_bytes)));
-        }
-        if let Err(error) = self.room.lock().unwrap_or_else(PoisonError::into_inner).take(path, size) {
-            return Ok(Uploaded::Over(error));
-        }
-        self.progress.tell(&Event::Started { path, bytes: size });
-        let result = if size <= self.source.whole() {
-            self.upload_whole(&key, path, file, known, intend).await
-        } else {
-            self.upload_parts(&key, path, file, known, intend).await
-        };
-        if let Ok(Uploaded::Put(record) | Uploaded::Same(record)) = &result {
-            self.progress.tell(&Event::Done { path, bytes: record.size });
-        }
-        result
-    }
-
-    async fn upload_whole(
-        &self,
-        key: &str,
-        path: &SafePath,
-        file: ContainedFile,
-        known: Known<'_>,
-        intend: impl Fn(&SafePath, &Digest) -> Result<()>,
-    ) -> Result<Uploaded> {
-        let size = file.len_hint();
-        let _memory = self.reserve(size).await?;
-        let subject = path.clone();
-        let (bytes, digest, stamp) = blocking("read", move || {
-            let stamp = lasting_stamp(&file);
-            // What a guest appends meanwhile comes with the next mirror.
-            let (_, bytes) = read(&subject, file.take(size), size)?;
-            let digest: Digest = Sha256::digest(&bytes).into();
-            Ok((bytes, digest, stamp))
-        })
-        .await?;
-        let size = bytes.len() as u64;
-        let content = Content { path, size, digest, stamp };
-        if let Some(base) = known.base.filter(|base| base.digest == digest) {
-            return Ok(Uploaded::Same(content.record(base.etag.as_deref().map(str::to_owned))));
-        }
-        intend(path, &digest)?;
-        let result = self.publish(key, content, Ready::Whole(bytes), known).await;
-        if let Ok(Uploaded::Put(_)) = result {
-            self.progress.tell(&Event::Moved { path, bytes: size });
-        }
-        result
     }
 
     /// One put, retried. A store that cannot put on a condition is asked first and put to afterwards.
@@ -232,12 +159,12 @@ impl Uploader {
     }
 
     /// Removes the object `key`.
-    pub(crate) async fn delete(&self, key: &str, path: &SafePath) -> Result<()> {
+    pub(super) async fn delete(&self, key: &str, path: &SafePath) -> Result<()> {
         self.call(path, 0, || self.source.delete(key)).await
     }
 
     /// A call to the store that moves `bytes`, retried.
-    async fn call<T, C: Future<Output = Result<T>>>(
+    pub(super) async fn call<T, C: Future<Output = Result<T>>>(
         &self,
         path: &SafePath,
         bytes: u64,
@@ -246,7 +173,34 @@ impl Uploader {
         self.retry.run(&self.progress, path, self.retry.deadline(bytes), call).await
     }
 
-    async fn reserve(&self, bytes: u64) -> Result<SemaphorePermit<'_>> {
+    /// Asks whether `condition` holds right now.
+    pub(super) async fn compare(&self, key: &str, condition: Condition<'_>) -> Result<()> {
+        let holds = match condition {
+            Condition::Always => true,
+            Condition::Absent => self.source.head(key).await?.is_none(),
+            Condition::Unchanged(etag) => {
+                self.source.head(key).await?.is_some_and(|object| object.etag.as_deref() == Some(etag))
+            }
+        };
+        if holds { Ok(()) } else { Err(changed("put", key)) }
+    }
+
+    /// Discards the uploads that an earlier call has left. What cannot be discarded is noted for the next one.
+    pub(super) async fn clear_leftovers(&self) {
+        for (id, key) in self.uploads.all() {
+            let Ok(path) = self.prefix.path(key.as_bytes()) else { continue };
+            if self.call(&path, 0, || self.source.abort(&key, &id)).await.is_ok() {
+                self.uploads.forget(&id);
+            }
+        }
+    }
+
+    /// Writes down which uploads are left.
+    pub(super) fn write_leftovers(&self) -> Result<()> {
+        self.uploads.write(&self.places.state)
+    }
+
+    pub(super) async fn reserve(&self, bytes: u64) -> Result<SemaphorePermit<'_>> {
         let permits = u32::try_from(bytes >> 20).unwrap_or(u32::MAX).saturating_add(1);
         self.memory
             .acquire_many(permits.min(MEMORY as u32))
@@ -256,7 +210,7 @@ impl Uploader {
 }
 
 /// The next `size` bytes of a file, or what is left of it.
-fn read<R: std::io::Read>(subject: &SafePath, mut file: R, size: u64) -> Result<(R, Bytes)> {
+pub(super) fn read<R: std::io::Read>(subject: &SafePath, mut file: R, size: u64) -> Result<(R, Bytes)> {
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     file.by_ref()
         .take(size)
@@ -266,17 +220,17 @@ fn read<R: std::io::Read>(subject: &SafePath, mut file: R, size: u64) -> Result<
 }
 
 /// The stamp of an open file, unless a change right now could leave it as it is.
-fn lasting_stamp(file: &ContainedFile) -> Option<Box<Stamp>> {
+pub(super) fn lasting_stamp(file: &ContainedFile) -> Option<Box<Stamp>> {
     let stamp = Stamp::of(file.metadata());
     if is_fresh(&stamp, SystemTime::now()) { None } else { Some(Box::new(stamp)) }
 }
 
-fn is_conflict(error: &Error) -> bool {
+pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Busy)
 }
 
 /// Whether the next mirror may succeed where this one did not.
-pub(crate) fn may_pass(error: &Error) -> bool {
+pub(super) fn may_pass(error: &Error) -> bool {
     is_transient(error)
         || matches!(error.kind(), ErrorKind::Denied | ErrorKind::TooMany | ErrorKind::Unsupported)
 }

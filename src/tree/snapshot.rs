@@ -14,28 +14,20 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use sha2::{Digest as _, Sha256};
-
 use super::limits::ObjectLimits;
-use super::plan::is_reserved;
-use super::record::{Digest, Stamp, nanoseconds};
+use super::reserved::is_reserved;
+use super::stamp::{Digest, Stamp, digest, is_fresh};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
 use crate::root::{HardLinks, Limits, Root};
 
-/// Time stamps may stand still for a tick of the kernel's clock, at most 10 ms.
-const TICK: i128 = 50_000_000;
-/// The tick of a file system that keeps whole seconds only.
-const COARSE_TICK: i128 = 2_500_000_000;
 /// How many refusals are told one by one.
 const TOLD: usize = 1000;
 /// Longest directory in which a file can have a [`SafePath`].
 const DIRECTORY_MAX: usize = 4093;
-const SECOND: i128 = 1_000_000_000;
 
 /// Whether a snapshot reads the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,35 +302,5 @@ fn changed(old: &Seen, new: &Seen) -> bool {
     match (old.digest, new.digest) {
         (Some(old), Some(new)) => old != new,
         _ => old.fresh || old.stamp != new.stamp,
-    }
-}
-
-/// Whether a change just after `now` could leave this stamp as it is.
-pub(crate) fn is_fresh(stamp: &Stamp, now: SystemTime) -> bool {
-    let tick = if stamp.changed % SECOND == 0 { COARSE_TICK } else { TICK };
-    stamp.changed.saturating_add(tick) >= nanoseconds(now)
-}
-
-/// The hash of a file of at most `limit` bytes, and its stamp from before it was read.
-pub(crate) fn digest(root: &Root, path: &SafePath, limit: u64) -> Result<(Stamp, Digest)> {
-    let file = root.open_contained(path)?;
-    let stamp = Stamp::of(file.metadata());
-    if stamp.size > limit {
-        return Err(Error::new("read", path, ErrorKind::TooLarge));
-    }
-    // A guest may let it grow faster than it is read. The stamp tells that it has.
-    let mut file = file.take(stamp.size);
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let read = match file.read(&mut buffer) {
-            Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Error::new("read", path, ErrorKind::Io).with_source(error)),
-        };
-        match buffer.get(..read) {
-            Some([]) | None => return Ok((stamp, hash.finalize().into())),
-            Some(bytes) => hash.update(bytes),
-        }
     }
 }

@@ -10,16 +10,16 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::Artifacts;
-use super::key::Prefix;
-use super::plan::Planned;
-use super::progress::Event;
-use super::record::Digest;
-use super::source::{Body, is_transient};
-use super::state::blocking;
+use crate::artifacts::Artifacts;
+use crate::artifacts::disk::blocking;
+use crate::artifacts::key::Prefix;
+use crate::artifacts::progress::Event;
+use crate::artifacts::state::Planned;
+use crate::artifacts::store::{Body, is_transient};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::NewFile;
+use crate::tree::Digest;
 
 /// Objects up to this size are held in memory and written in batches.
 pub(crate) const SMALL: u64 = 64 << 10;

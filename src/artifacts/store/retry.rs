@@ -1,58 +1,10 @@
-//! How much is taken from a store, how often it is asked, and how long it is waited for.
+//! How often a store is asked, and how long it is waited for.
 
 use std::time::Duration;
 
-use super::progress::{Event, Progress};
+use crate::artifacts::progress::{Event, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-
-/// Bounds on what a restore takes in.
-///
-/// Each is enforced on what really arrives; what a listing claims only lets a restore stop early.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObjectLimits {
-    pub(crate) objects: u64,
-    pub(crate) bytes: u64,
-    pub(crate) file_bytes: u64,
-    pub(crate) depth: usize,
-}
-
-impl Default for ObjectLimits {
-    /// 200,000 objects, 64 GiB in all, 8 GiB each, 32 levels.
-    fn default() -> Self {
-        Self { objects: 200_000, bytes: 64 << 30, file_bytes: 8 << 30, depth: 32 }
-    }
-}
-
-impl ObjectLimits {
-    /// Refuses the whole restore if the store lists more than `objects` objects, good or bad.
-    #[must_use]
-    pub fn with_objects(mut self, objects: u64) -> Self {
-        self.objects = objects;
-        self
-    }
-
-    /// Refuses the whole restore if its objects have more than `bytes` bytes together.
-    #[must_use]
-    pub fn with_bytes(mut self, bytes: u64) -> Self {
-        self.bytes = bytes;
-        self
-    }
-
-    /// Refuses an object of more than `bytes` bytes.
-    #[must_use]
-    pub fn with_file_bytes(mut self, bytes: u64) -> Self {
-        self.file_bytes = bytes;
-        self
-    }
-
-    /// Refuses an object whose path has more than `depth` components.
-    #[must_use]
-    pub fn with_depth(mut self, depth: usize) -> Self {
-        self.depth = depth;
-        self
-    }
-}
 
 /// How often a transient failure of the store is tried again, and how long the store may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

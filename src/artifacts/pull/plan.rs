@@ -2,21 +2,14 @@
 
 use futures_util::stream::{Stream, StreamExt as _};
 
-use super::key::Prefix;
-use super::limits::ObjectLimits;
-use super::source::Listed;
+use crate::artifacts::key::Prefix;
+use crate::artifacts::state::Planned;
+use crate::artifacts::store::Listed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{SafeName, SafePath};
+use crate::name::SafePath;
+use crate::tree::{ObjectLimits, Reserved, is_reserved};
 
 const OPERATION: &str = "plan";
-
-/// An object that may come in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Planned {
-    pub(crate) path: SafePath,
-    pub(crate) size: u64,
-    pub(crate) etag: Option<Box<str>>,
-}
 
 /// An object that may not, with its key as listed.
 #[derive(Debug)]
@@ -32,9 +25,6 @@ pub(crate) struct Plan {
     pub(crate) refused: Vec<Refusal>,
     pub(crate) bytes: u64,
 }
-
-/// Names at the top of the workspace that never come in from a store.
-pub(crate) type Reserved = [SafeName];
 
 impl Plan {
     /// Reads a listing to its end.
@@ -127,18 +117,6 @@ fn admit(object: &Listed, prefix: &Prefix, limits: &ObjectLimits, reserved: &Res
     Ok(path)
 }
 
-/// Whether the top name of `path` is reserved, also on a file system that folds case.
-pub(crate) fn is_reserved(path: &SafePath, reserved: &Reserved) -> bool {
-    // File systems take `ſ` for an s and the Kelvin sign for a k: the one shows in capitals, the other in small letters.
-    let fold = |text: &str| text.to_uppercase().to_lowercase();
-    let folded = |top: &str, name: &str| {
-        let ascii = top.is_ascii() && name.is_ascii();
-        top.eq_ignore_ascii_case(name) || (!ascii && fold(top) == fold(name))
-    };
-    let mut components = path.components();
-    components.next().is_some_and(|top| reserved.iter().any(|name| folded(top, name.as_str())))
-}
-
 /// The kept paths with their sizes, and the refused keys with the reasons.
 #[cfg(fuzzing)]
 pub(super) type Shown = (Vec<(SafePath, u64)>, Vec<(Vec<u8>, Error)>);
@@ -167,6 +145,7 @@ pub fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::SafeName;
     use futures_util::{FutureExt as _, stream};
 
     fn plan(keys: &[&str], limits: ObjectLimits) -> Result<Plan> {

@@ -9,9 +9,8 @@
 //! What is left: once a file is published it is the guest's. An empty directory of an earlier, abandoned attempt may
 //! come along.
 
-use super::record::Record;
-use super::restore::OnLocal;
-use super::state::Places;
+use crate::artifacts::policy::OnLocal;
+use crate::artifacts::state::{Places, Record};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The staged tree, and where what gives way to it goes.

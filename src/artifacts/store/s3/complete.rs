@@ -15,9 +15,9 @@ use object_store::multipart::MultipartStore as _;
 use object_store::path::Path as StorePath;
 use percent_encoding::utf8_percent_encode;
 
-use super::super::source::{Condition, changed, store_error};
-use super::super::xml;
+use super::xml;
 use super::{QUERY, S3, malformed, read_body, refusal, request};
+use crate::artifacts::store::source::{Condition, changed, store_error};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest answer to a completion.
@@ -25,12 +25,12 @@ const ANSWER_MAX: usize = 64 << 10;
 
 impl S3 {
     /// Starts an upload, and tells its id.
-    pub(in super::super) async fn create(&self, at: &StorePath) -> Result<String> {
+    pub(in crate::artifacts::store) async fn create(&self, at: &StorePath) -> Result<String> {
         self.store.create_multipart(at).await.map_err(|error| store_error("put", at.as_ref(), error))
     }
 
     /// Puts part `index`, counted from 0, again if it is there, and tells what the completion has to say of it.
-    pub(in super::super) async fn put_part(
+    pub(in crate::artifacts::store) async fn put_part(
         &self,
         at: &StorePath,
         id: &String,
@@ -42,7 +42,7 @@ impl S3 {
     }
 
     /// Discards an upload; one that is not there counts as discarded.
-    pub(in super::super) async fn abort(&self, at: &StorePath, id: &String) -> Result<()> {
+    pub(in crate::artifacts::store) async fn abort(&self, at: &StorePath, id: &String) -> Result<()> {
         match self.store.abort_multipart(at, id).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(store_error("abort", at.as_ref(), error)),
@@ -53,7 +53,7 @@ impl S3 {
     ///
     /// An upload that is gone counts as one whose object has changed: it may have been completed by a call whose answer
     /// was lost.
-    pub(in super::super) async fn complete(
+    pub(in crate::artifacts::store) async fn complete(
         &self,
         at: &StorePath,
         id: &str,

@@ -9,6 +9,8 @@
 //! What is left: a URL cannot hold a `.` or `..` segment, in any spelling, so such a key is listed but not read.
 
 mod complete;
+mod page;
+mod xml;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +28,6 @@ use object_store::signer::Signer as _;
 use object_store::{ClientConfigKey, RetryConfig, StaticCredentialProvider};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::listing;
 use super::source::{Body, Listed, store_error};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -132,7 +133,7 @@ impl S3 {
     }
 
     /// One page, with retries.
-    async fn page(&self, prefix: &str, token: Option<&str>) -> Result<listing::Page> {
+    async fn page(&self, prefix: &str, token: Option<&str>) -> Result<page::Page> {
         let mut query =
             format!("list-type=2&encoding-type=url&prefix={}", utf8_percent_encode(prefix, QUERY));
         if let Some(token) = token {
@@ -153,10 +154,10 @@ impl S3 {
         }
     }
 
-    async fn page_once(&self, url: &str, prefix: &str) -> Result<listing::Page> {
+    async fn page_once(&self, url: &str, prefix: &str) -> Result<page::Page> {
         let response = self.send("list", prefix, url, None).await?;
         let xml = read_body("list", prefix, response, PAGE_MAX).await?;
-        listing::parse(&xml).map_err(|reason| malformed("list", prefix, reason))
+        page::parse(&xml).map_err(|reason| malformed("list", prefix, reason))
     }
 
     /// Opens the object with exactly this key.

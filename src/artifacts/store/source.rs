@@ -12,12 +12,12 @@ use object_store::{
     GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, UpdateVersion,
 };
 
-use super::key::Prefix;
 use super::local::Local;
 use super::parts::{Parts, Way};
 #[cfg(feature = "aws")]
 use super::s3::S3;
 use crate::AmbientAuthority;
+use crate::artifacts::key::Prefix;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]

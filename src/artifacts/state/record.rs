@@ -3,44 +3,17 @@
 //! The fields hold no tab and no newline: a [`SafePath`] has no control characters, and a version is escaped.
 
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::name::SafePath;
-use crate::root::Metadata;
+use crate::tree::{Digest, Stamp};
 
-/// A SHA-256.
-pub(crate) type Digest = [u8; 32];
-
-/// What a file looked like: any change to the file changes one of these, except within one tick of the clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) dev: u64,
-    pub(crate) ino: u64,
+/// An object that may come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) path: SafePath,
     pub(crate) size: u64,
-    /// Nanoseconds since the epoch.
-    pub(crate) modified: i128,
-    pub(crate) changed: i128,
+    pub(crate) etag: Option<Box<str>>,
 }
-
-impl Stamp {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
-        Self {
-            dev: metadata.dev(),
-            ino: metadata.ino(),
-            size: metadata.len(),
-            modified: nanoseconds(metadata.modified()),
-            changed: nanoseconds(metadata.changed()),
-        }
-    }
-}
-
-pub(crate) fn nanoseconds(time: SystemTime) -> i128 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i128::try_from(after.as_nanos()).unwrap_or(i128::MAX),
-        Err(before) => i128::try_from(before.duration().as_nanos()).map_or(i128::MIN, |nanos| -nanos),
-    }
-}
-
 /// A file and the object that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {

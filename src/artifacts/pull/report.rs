@@ -1,38 +1,8 @@
 //! What a restore is asked to do, and what it tells.
 
-use crate::artifacts::plan::Refusal;
+use super::plan::Refusal;
 use crate::error::Error;
 use crate::name::SafePath;
-
-/// What a restore does about files that are already in the workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLocal {
-    /// Restores only into a workspace that is empty, reserved names aside, or where a restore was interrupted.
-    ColdStart,
-    /// Leaves what is there, and brings only what is not.
-    LocalWins,
-    /// Puts the object in place of what is there.
-    RemoteWins,
-    /// Brings nothing if anything is there that an object would replace.
-    Fail,
-}
-
-impl OnLocal {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::ColdStart => "cold-start",
-            Self::LocalWins => "local-wins",
-            Self::RemoteWins => "remote-wins",
-            Self::Fail => "fail",
-        }
-    }
-
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
-        [Self::ColdStart, Self::LocalWins, Self::RemoteWins, Self::Fail]
-            .into_iter()
-            .find(|policy| policy.word() == word)
-    }
-}
 
 /// What became of one object.
 #[derive(Debug)]

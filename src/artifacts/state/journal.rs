@@ -11,10 +11,9 @@
 //! workspace, never in both and never in neither, since one rename takes it across.
 
 use super::lines::{self, NewLines};
-use super::plan::Planned;
-use super::record::{Record, escape, unescape};
-use super::restore::OnLocal;
-use super::state::forget;
+use super::record::{Planned, Record, escape, unescape};
+use crate::artifacts::disk::forget;
+use crate::artifacts::policy::OnLocal;
 use crate::error::Result;
 use crate::name::SafePath;
 use crate::root::Root;

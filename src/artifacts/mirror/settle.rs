@@ -3,13 +3,12 @@
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{Content, Known, Ready, Uploaded, Uploader, is_conflict};
-use crate::artifacts::fetch::within;
-use crate::artifacts::limits::Retry;
-use crate::artifacts::record::Digest;
-use crate::artifacts::source::{Condition, changed};
+use super::uploader::{Content, Known, Ready, Uploaded, Uploader, is_conflict};
+use crate::artifacts::pull::within;
+use crate::artifacts::store::{Condition, Retry};
 use crate::error::{ErrorKind, Result};
 use crate::name::SafePath;
+use crate::tree::Digest;
 
 enum Settled {
     /// It is what was to be put.
@@ -73,21 +72,9 @@ impl Uploader {
         }
     }
 
-    /// Asks whether `condition` holds right now.
-    pub(super) async fn compare(&self, key: &str, condition: Condition<'_>) -> Result<()> {
-        let holds = match condition {
-            Condition::Always => true,
-            Condition::Absent => self.source.head(key).await?.is_none(),
-            Condition::Unchanged(etag) => {
-                self.source.head(key).await?.is_some_and(|object| object.etag.as_deref() == Some(etag))
-            }
-        };
-        if holds { Ok(()) } else { Err(changed("put", key)) }
-    }
-
     /// Whether the object is what this session knows of, or has put there before it was interrupted. One that is not
     /// there is as good as that.
-    pub(crate) async fn owns(&self, key: &str, path: &SafePath, known: Known<'_>) -> Result<bool> {
+    pub(super) async fn owns(&self, key: &str, path: &SafePath, known: Known<'_>) -> Result<bool> {
         let Some(object) = self.call(path, 0, || self.source.head(key)).await? else {
             return Ok(true);
         };

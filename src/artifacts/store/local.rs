@@ -19,7 +19,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc;
 
 use super::source::{Body, Condition, Listed, changed};
-use super::state::blocking;
+use crate::artifacts::disk::{blocking, forget};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Limits, Metadata, NewFile, Root};
 
@@ -111,7 +111,7 @@ impl Local {
 
     pub(crate) async fn delete(&self, key: &str) -> Result<()> {
         let (root, path) = (Arc::clone(&self.0), key.to_owned());
-        blocking("delete", move || super::state::forget(&root, &path)).await
+        blocking("delete", move || forget(&root, &path)).await
     }
 }
 

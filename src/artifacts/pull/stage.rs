@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::fetch::{Arrived, Content, Target};
-use super::journal::Log;
-use super::plan::Planned;
 use super::publish::TREE;
-use super::record::Record;
-use super::snapshot::digest;
-use super::state::{Lock, Places, discard, forget};
+use crate::artifacts::disk::{discard, forget};
+use crate::artifacts::state::journal::Log;
+use crate::artifacts::state::{Lock, Places, Planned, Record};
 use crate::error::Result;
 use crate::root::{Limits, NewFile, Root};
+use crate::tree::digest;
 
 /// The directory of a restore in staging.
 pub(crate) const RESTORE: &str = "restore";
