@@ -90,7 +90,7 @@ async fn memory() -> Result<Source, Box<dyn Error>> {
     for n in 0..200 {
         store.put(&Path::parse(format!("sessions/demo/frames/{n:03}.bin"))?, vec![0; 10_000].into()).await?;
     }
-    Ok(Source::new(Arc::new(store)))
+    Ok(Source::memory(Arc::new(store)))
 }
 
 #[cfg(feature = "aws")]

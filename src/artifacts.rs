@@ -40,7 +40,7 @@
 //! | S3 by `Source::s3` | yes, up to 8 MiB | yes, where the server heeds `If-Match` and `If-None-Match` of a completion, as Amazon documents |
 //! | S3 Express, S3 with customer keys | yes, up to 16 MiB | no |
 //! | GCS, Azure, others by [`Source::new`] | as the store does, up to 16 MiB | no |
-//! | `InMemory` | yes, of any size | never |
+//! | [`Source::memory`] | yes, of any size | never |
 //! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
 //!
 //! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
@@ -67,7 +67,7 @@
 //! let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
 //! let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
 //! let prefix = Prefix::session(&SessionId::new("s1"));
-//! let artifacts = Artifacts::new(Source::new(store), prefix, places)?;
+//! let artifacts = Artifacts::new(Source::memory(store), prefix, places)?;
 //!
 //! let report = artifacts.restore(OnLocal::ColdStart).await?;
 //! assert_eq!(report.ended, Ended::Complete);
@@ -103,6 +103,12 @@ pub use pull::plan;
 pub use pull::{Ended, RestoreReport, Restored};
 pub use state::Places;
 pub use store::{Listed, Retry, Source};
+
+/// The trait behind a [`Source`], for the suite that every store must pass. No part of the API.
+#[doc(hidden)]
+pub mod conformance {
+    pub use super::store::{Abilities, Backend, Body, Compares, Condition, Conditions, Parts};
+}
 
 pub use crate::tree::{Diff, Hashing, ObjectLimits, Snapshot};
 

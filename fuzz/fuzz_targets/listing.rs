@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use artifacts::store::Listed;
+use artifacts::store::object::Listed;
 
 /// The crate's own files: through the crate they would bring all of the cloud's client with them.
 #[path = "../../src/artifacts/store/s3/page.rs"]
@@ -15,11 +15,13 @@ mod xml;
 
 mod artifacts {
     pub mod store {
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct Listed {
-            pub key: Vec<u8>,
-            pub size: u64,
-            pub etag: Option<String>,
+        pub mod object {
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct Listed {
+                pub key: Vec<u8>,
+                pub size: u64,
+                pub etag: Option<String>,
+            }
         }
     }
 }

@@ -48,9 +48,8 @@ impl Artifacts {
             );
         }
         let key = self.prefix.key(path)?;
-        let head = || self.source.head(&key);
-        let head = self.retry.run(&self.progress, path, self.retry.silence(), head);
-        let Some(object) = head.await? else { return Ok(None) };
+        let head = self.retry.about(&self.progress, path).within(self.retry.silence());
+        let Some(object) = head.run(|_| self.source.backend().head(&key)).await? else { return Ok(None) };
         let object =
             Planned { path: path.clone(), size: object.size, etag: object.etag.map(String::into_boxed_str) };
         let fetcher = Fetcher::new(self, self.prefix.clone());
@@ -139,7 +138,7 @@ impl Artifacts {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the source has no signer.
     pub async fn signed_url(&self, path: &SafePath, valid: Duration) -> Result<String> {
-        self.source.sign(&self.prefix.key(path)?, valid).await
+        self.source.backend().sign(&self.prefix.key(path)?, valid).await
     }
 }
 

@@ -5,7 +5,6 @@ use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{Bundle, Bundles, Event, Installed, Manifest, ObjectLimits, Places, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
-use object_store::ObjectStoreExt as _;
 
 use crate::support::{self, Home};
 
@@ -39,8 +38,7 @@ pub(crate) async fn publish(source: &Source, version: &str, files: &[(&str, &[u8
 }
 
 async fn put(source: &Source, key: &str, content: &[u8]) {
-    let key = object_store::path::Path::parse(key).unwrap();
-    source.store().put(&key, content.to_vec().into()).await.unwrap();
+    support::put_key(source, key, content).await;
 }
 
 pub(crate) async fn version(bundles: &Bundles, version: &str) -> Bundle {
@@ -165,7 +163,7 @@ async fn wrong_hash_or_missing_file_leaves_the_old_version() {
     put(&source, "skills/pdf tools/2/lib", b"tampered").await;
     let error = bundles.install(&two).await.unwrap_err();
     assert_eq!(error.to_string(), r#"install "lib": content is not what the manifest says"#);
-    source.store().delete(&object_store::path::Path::parse("skills/pdf tools/2/lib").unwrap()).await.unwrap();
+    support::delete_key(&source, "skills/pdf tools/2/lib").await;
     assert_eq!(bundles.install(&two).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
     assert_eq!(bundles.installed(&name()).await.unwrap().as_deref(), Some("1"));

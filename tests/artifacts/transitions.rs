@@ -233,9 +233,7 @@ async fn mirror_survives_kill_at_each_change() {
         let prepare = |home: &Home| {
             let all = async {
                 for path in support::objects(&source).await.into_keys() {
-                    let key =
-                        object_store::path::Path::parse(format!("{}{path}", support::prefix())).unwrap();
-                    object_store::ObjectStoreExt::delete(source.store(), &key).await.unwrap();
+                    support::delete_key(&source, &format!("{}{path}", support::prefix())).await;
                 }
                 lay(home, &before);
                 again(task, home, &source).await;

@@ -10,7 +10,6 @@ use beneath::ErrorKind;
 use beneath::artifacts::{
     Artifacts, Deletions, Event, MirrorReport, Mirrored, OnLocal, Overwrites, Retry, Source,
 };
-use object_store::ObjectStoreExt as _;
 use tokio::sync::oneshot;
 
 use crate::bucket::{Act, Ask, Bucket};
@@ -249,7 +248,8 @@ async fn upload_that_was_given_up_is_discarded_by_the_next_mirror() {
     assert!(mirroring.await.is_err());
     assert_eq!(bucket.unfinished(), 1);
     fs::remove_file(home.workspace("large")).unwrap();
-    let other = bucket.source().store().put_multipart(&"sessions/s1/theirs".into()).await.unwrap();
+    let other = bucket.source();
+    let other = other.backend().begin("sessions/s1/theirs").await.unwrap();
     mirror(&home.artifacts(&source)).await;
     assert_eq!(bucket.unfinished(), 1, "the other host's stays");
     assert!(!home.path("state/mirror.uploads").exists());

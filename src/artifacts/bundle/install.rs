@@ -80,8 +80,8 @@ impl Bundles {
     pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
         let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
         let key = self.0.prefix.key(&path)?;
-        let read = || async {
-            let mut body = self.0.source.get(&key, None).await?;
+        let read = |_| async {
+            let mut body = self.0.source.backend().get(&key, None).await?;
             let mut text = Vec::new();
             while let Some(chunk) = body.chunks.next().await {
                 text.extend_from_slice(&chunk?);
@@ -92,7 +92,7 @@ impl Bundles {
             Ok(text)
         };
         let limit = self.0.retry.deadline(MANIFEST_MAX as u64);
-        let text = self.0.retry.run(&self.0.progress, &path, limit, read).await?;
+        let text = self.0.retry.about(&self.0.progress, &path).within(limit).run(read).await?;
         let text = String::from_utf8(text).map_err(|_| {
             Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
         })?;

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use super::uploader::{Content, Uploader, read};
 use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
-use crate::artifacts::store::{Condition, Parts};
+use crate::artifacts::store::{Condition, Parts, Retry};
 use crate::error::{ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::ContainedFile;
@@ -15,12 +15,12 @@ impl Uploader {
     /// Puts all of `file`, `part` bytes at a time; tells the size and the hash of what was read.
     pub(super) async fn send(
         &self,
-        parts: &Parts,
+        parts: &dyn Parts,
         path: &SafePath,
         file: std::io::Take<ContainedFile>,
         part: u64,
     ) -> Result<(u64, Digest)> {
-        let retry = if parts.can_repeat() { self.retry } else { self.retry.with_attempts(1) };
+        let retry = self.retry_of_parts();
         let (mut rest, mut hash, mut sent) = (file, Sha256::new(), 0);
         loop {
             let (file, subject, mut hashing) = (rest, path.clone(), hash);
@@ -36,7 +36,8 @@ impl Uploader {
                 return Ok((sent, hash.finalize().into()));
             }
             let limit = self.retry.deadline(moved);
-            retry.run(&self.progress, path, limit, || parts.put(bytes.clone())).await?;
+            let calls = retry.about(&self.progress, path).within(limit);
+            calls.run(|_| parts.put(bytes.clone())).await?;
             sent += moved;
             self.progress.tell(&Event::Moved { path, bytes: moved });
         }
@@ -45,16 +46,15 @@ impl Uploader {
     /// Makes the parts the object, if `condition` holds.
     pub(super) async fn complete(
         &self,
-        parts: &Parts,
+        parts: &dyn Parts,
         key: &str,
         content: &Content<'_>,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
-        let retry = if parts.can_repeat() { self.retry } else { self.retry.with_attempts(1) };
         // Not every store heeds the condition.
         self.call(content.path, 0, || self.compare(key, condition)).await?;
         let limit = self.retry.deadline(content.size);
-        let complete = || async {
+        let complete = |_| async {
             match parts.complete(condition).await {
                 Err(error) if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {
                     parts.complete(Condition::Always).await
@@ -62,6 +62,12 @@ impl Uploader {
                 result => result,
             }
         };
-        retry.run(&self.progress, content.path, limit, complete).await
+        self.retry_of_parts().about(&self.progress, content.path).within(limit).run(complete).await
+    }
+
+    /// As often as the store lets a part or a completion be sent again.
+    fn retry_of_parts(&self) -> Retry {
+        let repeats = self.source.backend().abilities().repeats;
+        if repeats { self.retry } else { self.retry.with_attempts(1) }
     }
 }

@@ -4,8 +4,7 @@ use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::uploader::{Content, Known, Ready, Uploaded, Uploader, is_conflict};
-use crate::artifacts::pull::within;
-use crate::artifacts::store::{Condition, Retry};
+use crate::artifacts::store::{Condition, Retry, within};
 use crate::error::{ErrorKind, Result};
 use crate::name::SafePath;
 use crate::tree::Digest;
@@ -68,14 +67,14 @@ impl Uploader {
     ) -> Result<Option<String>> {
         match ready {
             Ready::Whole(bytes) => self.put_whole(key, content.path, bytes.clone(), condition).await,
-            Ready::Parts(parts) => self.complete(parts, key, content, condition).await,
+            Ready::Parts(parts) => self.complete(*parts, key, content, condition).await,
         }
     }
 
     /// Whether the object is what this session knows of, or has put there before it was interrupted. One that is not
     /// there is as good as that.
     pub(super) async fn owns(&self, key: &str, path: &SafePath, known: Known<'_>) -> Result<bool> {
-        let Some(object) = self.call(path, 0, || self.source.head(key)).await? else {
+        let Some(object) = self.call(path, 0, || self.source.backend().head(key)).await? else {
             return Ok(true);
         };
         let etag = known.base.and_then(|base| base.etag.as_deref());
@@ -99,7 +98,8 @@ impl Uploader {
         known: Known<'_>,
     ) -> Result<Settled> {
         let limit = retry.deadline(self.limits.file_bytes);
-        retry.run(&self.progress, path, limit, || self.settle_once(key, path, wanted, known)).await
+        let calls = retry.about(&self.progress, path).within(limit);
+        calls.run(|_| self.settle_once(key, path, wanted, known)).await
     }
 
     async fn settle_once(
@@ -109,7 +109,8 @@ impl Uploader {
         wanted: &Digest,
         known: Known<'_>,
     ) -> Result<Settled> {
-        let body = match within(self.retry.silence(), path, self.source.get(key, None)).await {
+        let silence = self.retry.silence();
+        let body = match within(silence, "get", path, self.source.backend().get(key, None)).await {
             Ok(body) => body,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Settled::Gone),
             Err(error) => return Err(error),
@@ -119,7 +120,7 @@ impl Uploader {
         let mut read = 0;
         loop {
             let next = async { chunks.next().await.transpose() };
-            let Some(chunk) = within(self.retry.silence(), path, next).await? else { break };
+            let Some(chunk) = within(silence, "get", path, next).await? else { break };
             read += chunk.len() as u64;
             if read > self.limits.file_bytes {
                 return Ok(Settled::Theirs);

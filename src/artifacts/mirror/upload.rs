@@ -11,14 +11,10 @@ use super::uploader::{Content, Known, Ready, Uploaded, Uploader, lasting_stamp, 
 use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
 use crate::artifacts::state::Record;
-use crate::artifacts::store::PART;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::ContainedFile;
 use crate::tree::{Digest, digest};
-
-/// Most parts that S3 takes for one object.
-const PARTS: u64 = 10_000;
 
 impl Uploader {
     /// Brings the file at `path` to the store unless it is there. `intend` is told the hash before the store is.
@@ -40,7 +36,7 @@ impl Uploader {
             return Ok(Uploaded::Over(error));
         }
         self.progress.tell(&Event::Started { path, bytes: size });
-        let result = if size <= self.source.whole() {
+        let result = if size <= self.source.backend().abilities().whole {
             self.upload_whole(&key, path, file, known, intend).await
         } else {
             self.upload_parts(&key, path, file, known, intend).await
@@ -92,7 +88,8 @@ impl Uploader {
         intend: impl Fn(&SafePath, &Digest) -> Result<()>,
     ) -> Result<Uploaded> {
         let size = file.len_hint();
-        let part = PART.max(size.div_ceil(PARTS));
+        let store = self.source.backend();
+        let part = store.abilities().part_of(size);
         let _memory = self.reserve(2 * part).await?;
         let stamp = lasting_stamp(&file);
         if let Some(base) = known.base.filter(|base| base.size == size) {
@@ -102,23 +99,23 @@ impl Uploader {
                 return Ok(Uploaded::Same(Record { stamp, ..base.clone() }));
             }
         }
-        let parts = self.call(path, 0, || self.source.begin(key)).await?;
+        let parts = self.call(path, 0, || store.begin(key)).await?;
         let result = async {
             if let Some(id) = parts.id() {
                 self.uploads.note(&self.places.state, id, key)?;
             }
-            let (size, digest) = self.send(&parts, path, file.take(size), part).await?;
+            let (size, digest) = self.send(&*parts, path, file.take(size), part).await?;
             intend(path, &digest)?;
             let content = Content { path, size, digest, stamp };
-            self.publish(key, content, Ready::Parts(&parts), known).await
+            self.publish(key, content, Ready::Parts(&*parts), known).await
         }
         .await;
         let ended = match result {
             Ok(Uploaded::Put(_)) => Ok(()),
             // What cannot be discarded now is left to the next mirror.
             _ => {
-                let once = self.retry.with_attempts(1);
-                once.run(&self.progress, path, self.retry.silence(), || parts.abort()).await
+                let once = self.retry.with_attempts(1).about(&self.progress, path);
+                once.within(self.retry.silence()).run(|_| parts.abort()).await
             }
         };
         if let (Ok(()), Some(id)) = (ended, parts.id()) {

@@ -11,7 +11,7 @@ use crate::artifacts::Artifacts;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
 use crate::artifacts::state::{Places, Record, Uploads};
-use crate::artifacts::store::{Condition, Parts, Retry, Source, changed, is_transient};
+use crate::artifacts::store::{Compares, Condition, Parts, Retry, Source, changed, is_transient};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::ContainedFile;
@@ -119,7 +119,7 @@ impl Content<'_> {
 #[derive(Debug)]
 pub(super) enum Ready<'a> {
     Whole(Bytes),
-    Parts(&'a Parts),
+    Parts(&'a dyn Parts),
 }
 
 impl Uploader {
@@ -146,21 +146,25 @@ impl Uploader {
         bytes: Bytes,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
+        let store = self.source.backend();
+        let asks = store.abilities().put.of(condition) != Compares::Never;
         self.call(path, bytes.len() as u64, || async {
-            match self.source.put(key, bytes.clone(), condition).await {
-                Err(error) if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {
-                    self.compare(key, condition).await?;
-                    self.source.put(key, bytes.clone(), Condition::Always).await
+            if asks {
+                match store.put(key, bytes.clone(), condition).await {
+                    Err(error)
+                        if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {}
+                    done => return done,
                 }
-                result => result,
             }
+            self.compare(key, condition).await?;
+            store.put(key, bytes.clone(), Condition::Always).await
         })
         .await
     }
 
     /// Removes the object `key`.
     pub(super) async fn delete(&self, key: &str, path: &SafePath) -> Result<()> {
-        self.call(path, 0, || self.source.delete(key)).await
+        self.call(path, 0, || self.source.backend().delete(key)).await
     }
 
     /// A call to the store that moves `bytes`, retried.
@@ -168,19 +172,23 @@ impl Uploader {
         &self,
         path: &SafePath,
         bytes: u64,
-        call: impl FnMut() -> C,
+        mut call: impl FnMut() -> C,
     ) -> Result<T> {
-        self.retry.run(&self.progress, path, self.retry.deadline(bytes), call).await
+        let limit = self.retry.deadline(bytes);
+        self.retry.about(&self.progress, path).within(limit).run(|_| call()).await
     }
 
     /// Asks whether `condition` holds right now.
     pub(super) async fn compare(&self, key: &str, condition: Condition<'_>) -> Result<()> {
         let holds = match condition {
             Condition::Always => true,
-            Condition::Absent => self.source.head(key).await?.is_none(),
-            Condition::Unchanged(etag) => {
-                self.source.head(key).await?.is_some_and(|object| object.etag.as_deref() == Some(etag))
-            }
+            Condition::Absent => self.source.backend().head(key).await?.is_none(),
+            Condition::Unchanged(etag) => self
+                .source
+                .backend()
+                .head(key)
+                .await?
+                .is_some_and(|object| object.etag.as_deref() == Some(etag)),
         };
         if holds { Ok(()) } else { Err(changed("put", key)) }
     }
@@ -189,7 +197,7 @@ impl Uploader {
     pub(super) async fn clear_leftovers(&self) {
         for (id, key) in self.uploads.all() {
             let Ok(path) = self.prefix.path(key.as_bytes()) else { continue };
-            if self.call(&path, 0, || self.source.abort(&key, &id)).await.is_ok() {
+            if self.call(&path, 0, || self.source.backend().abort(&key, &id)).await.is_ok() {
                 self.uploads.forget(&id);
             }
         }

@@ -2,20 +2,20 @@
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 use crate::artifacts::Artifacts;
 use crate::artifacts::disk::blocking;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Event;
 use crate::artifacts::state::Planned;
-use crate::artifacts::store::{Body, is_transient};
+use crate::artifacts::store::{Body, is_transient, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::NewFile;
@@ -52,7 +52,7 @@ pub(crate) struct Arrived {
 }
 
 /// How an object becomes a file.
-pub(crate) trait Target: Clone + Send + 'static {
+pub(crate) trait Target: Clone + Send + Sync + 'static {
     /// Starts the file, where that may block.
     fn open(&self) -> Result<NewFile>;
     /// Publishes it.
@@ -82,31 +82,24 @@ impl<'a> Fetcher<'a> {
         }
         progress.tell(&Event::Started { path, bytes: object.size });
         let moved = AtomicU64::new(0);
-        let mut download = Download { fetcher: self, key, object, target, moved, kept: None };
-        let mut attempt = 1;
-        loop {
-            let error = match download.attempt(attempt).await {
-                Ok(arrived) => {
-                    self.failures.store(0, Ordering::Relaxed);
-                    progress.tell(&Event::Done { path, bytes: download.moved.into_inner() });
-                    return Ok(arrived);
-                }
-                Err(error) => error,
-            };
-            let pause = if is_transient(&error) { retry.pause(attempt) } else { None };
-            let Some(delay) = pause else {
-                download.kept = None;
+        let download = Download { fetcher: self, key, object, target, moved, kept: Mutex::new(None) };
+        let take_back = || download.take_back();
+        let calls = retry.about(progress, path).also_when_changed().losing(&take_back);
+        let result = calls.run(|attempt| download.attempt(attempt)).await;
+        match &result {
+            Ok(_) => {
+                self.failures.store(0, Ordering::Relaxed);
+                progress.tell(&Event::Done { path, bytes: download.moved.into_inner() });
+            }
+            Err(error) => {
+                *download.kept() = None;
                 download.take_back();
-                if is_transient(&error) {
+                if is_transient(error) {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 }
-                return Err(error);
-            };
-            let moved = download.take_back();
-            progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
-            tokio::time::sleep(delay).await;
-            attempt += 1;
+            }
         }
+        result
     }
 }
 
@@ -119,7 +112,7 @@ struct Download<'a, T> {
     /// Bytes that have arrived and count.
     moved: AtomicU64,
     /// What the last attempt has left to go on from.
-    kept: Option<Partial>,
+    kept: Mutex<Option<Partial>>,
 }
 
 /// The first bytes of an object, in a file that has no name yet.
@@ -140,24 +133,32 @@ enum Filed {
 }
 
 impl<T: Target> Download<'_, T> {
-    /// Uncounts the bytes that are not kept, and tells how many.
+    fn kept(&self) -> MutexGuard<'_, Option<Partial>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uncounts the bytes that are not kept, and returns how many.
     fn take_back(&self) -> u64 {
-        let kept = self.kept.as_ref().map_or(0, |kept| kept.file.written());
+        let kept = self.kept().as_ref().map_or(0, |kept| kept.file.written());
         let lost = self.moved.swap(kept, Ordering::Relaxed).saturating_sub(kept);
         self.fetcher.taken.fetch_sub(lost, Ordering::Relaxed);
         lost
     }
 
-    async fn attempt(&mut self, attempt: u32) -> Result<Arrived> {
+    async fn attempt(&self, attempt: u32) -> Result<Arrived> {
         let Artifacts { source, limits, retry, progress, .. } = self.fetcher.artifacts;
         let path = &self.object.path;
+        let mut partial = self.kept().take();
         let mut body = None;
-        if let Some(kept) = &self.kept {
-            let rest = source.rest(&self.key, &kept.etag, kept.file.written());
-            let rest = within(retry.silence(), path, rest).await?;
-            body = rest.filter(|rest| rest.size == Some(kept.size));
+        if let Some(kept) = &partial {
+            match self.rest(kept).await {
+                Ok(rest) => body = rest,
+                Err(error) => {
+                    *self.kept() = partial;
+                    return Err(error);
+                }
+            }
         }
-        let mut partial = self.kept.take();
         let mut body = match body {
             Some(rest) => rest,
             None => {
@@ -167,8 +168,8 @@ impl<T: Target> Download<'_, T> {
                         .with_detail("the store does not go on where it stopped");
                     progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
                 }
-                let whole = source.get(&self.key, self.object.etag.as_deref());
-                within(retry.silence(), path, whole).await?
+                let whole = source.backend().get(&self.key, self.object.etag.as_deref());
+                within(retry.silence(), "get", path, whole).await?
             }
         };
         let expected = body.size.unwrap_or(self.object.size);
@@ -178,10 +179,20 @@ impl<T: Target> Download<'_, T> {
         }
         let etag = body.etag.take();
         let content = match body.size {
-            Some(..=SMALL) => within(retry.deadline(expected), path, self.hold(&mut body, expected)).await?,
+            Some(..=SMALL) => {
+                within(retry.deadline(expected), "get", path, self.hold(&mut body, expected)).await?
+            }
             _ => self.file(&mut body, partial, etag.as_deref()).await?,
         };
         Ok(Arrived { content, etag: etag.map(String::into_boxed_str) })
+    }
+
+    /// What follows the bytes that are kept, if the store returns exactly that.
+    async fn rest(&self, kept: &Partial) -> Result<Option<Body>> {
+        let Artifacts { source, retry, .. } = self.fetcher.artifacts;
+        let rest = source.backend().rest(&self.key, &kept.etag, kept.file.written());
+        let rest = within(retry.silence(), "get", &self.object.path, rest).await?;
+        Ok(rest.filter(|rest| rest.size == Some(kept.size)))
     }
 
     async fn hold(&self, body: &mut Body, expected: u64) -> Result<Content> {
@@ -202,12 +213,7 @@ impl<T: Target> Download<'_, T> {
     }
 
     /// Streams into a file. Dropped half-way, it leaves nothing: the file is committed only after the last chunk.
-    async fn file(
-        &mut self,
-        body: &mut Body,
-        partial: Option<Partial>,
-        etag: Option<&str>,
-    ) -> Result<Content> {
+    async fn file(&self, body: &mut Body, partial: Option<Partial>, etag: Option<&str>) -> Result<Content> {
         let (sender, mut chunks) = mpsc::channel::<Option<Bytes>>(CHUNKS);
         let (target, path) = (self.target.clone(), self.object.path.clone());
         let writer = blocking("write", move || {
@@ -228,11 +234,10 @@ impl<T: Target> Download<'_, T> {
         });
         let size = body.size;
         let left = size.unwrap_or(self.object.size).saturating_sub(self.moved.load(Ordering::Relaxed));
-        let this = &*self;
         // The sender goes with the reader, and then the writer knows that no more will come.
         let reader = async move {
             loop {
-                let chunk = this.next(body).await?;
+                let chunk = self.next(body).await?;
                 let last = chunk.is_none();
                 // The writer has gone only if it failed, and then it tells why.
                 if sender.send(chunk).await.is_err() || last {
@@ -240,13 +245,13 @@ impl<T: Target> Download<'_, T> {
                 }
             }
         };
-        let reader = within(this.fetcher.artifacts.retry.deadline(left), &this.object.path, reader);
+        let reader = within(self.fetcher.artifacts.retry.deadline(left), "get", &self.object.path, reader);
         match futures_util::future::join(writer, reader).await {
             (Ok(Filed::Whole(content)), Ok(())) => Ok(content),
             (Ok(Filed::Part(file, hash)), Err(error)) => {
                 // A weak version may stand for other bytes.
                 if let (Some(etag), Some(size)) = (etag.filter(|etag| !etag.starts_with("W/")), size) {
-                    self.kept = Some(Partial { file, hash, etag: etag.to_owned(), size });
+                    *self.kept() = Some(Partial { file, hash, etag: etag.to_owned(), size });
                 }
                 Err(error)
             }
@@ -261,7 +266,8 @@ impl<T: Target> Download<'_, T> {
     async fn next(&self, body: &mut Body) -> Result<Option<Bytes>> {
         let Artifacts { limits, retry, progress, .. } = self.fetcher.artifacts;
         let path = &self.object.path;
-        let chunk = within(retry.silence(), path, async { body.chunks.next().await.transpose() }).await?;
+        let chunk =
+            within(retry.silence(), "get", path, async { body.chunks.next().await.transpose() }).await?;
         let so_far = self.moved.load(Ordering::Relaxed);
         let Some(chunk) = chunk else {
             return match body.size {
@@ -282,18 +288,6 @@ impl<T: Target> Download<'_, T> {
         }
         progress.tell(&Event::Moved { path, bytes });
         Ok(Some(chunk))
-    }
-}
-
-/// The result of `work`, or a failure that is worth another attempt when it takes longer than `limit`.
-pub(crate) async fn within<T>(
-    limit: Duration,
-    subject: &SafePath,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    match timeout(limit, work).await {
-        Ok(result) => result,
-        Err(_) => Err(Error::new("get", subject, ErrorKind::Io).with_detail("the store is silent")),
     }
 }
 

@@ -1,7 +1,9 @@
 //! How often a store is asked, and how long it is waited for.
 
+use std::path::Path;
 use std::time::Duration;
 
+use super::error::is_transient;
 use crate::artifacts::progress::{Event, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
@@ -59,49 +61,96 @@ impl Retry {
         self.silence.saturating_add(Duration::from_secs(bytes >> 14))
     }
 
-    /// The result of `call`, made again while it fails for reasons that may pass. Each attempt may take `limit`.
-    pub(crate) async fn run<T, C: Future<Output = Result<T>>>(
-        &self,
-        progress: &Progress,
-        path: &SafePath,
-        limit: Duration,
-        mut call: impl FnMut() -> C,
-    ) -> Result<T> {
-        let mut attempt = 1;
-        loop {
-            let silent = || Error::new("ask for", path, ErrorKind::Io).with_detail("the store is silent");
-            let error = match tokio::time::timeout(limit, call()).await.unwrap_or_else(|_| Err(silent())) {
-                Err(error) if error.kind() == ErrorKind::Io => error,
-                result => return result,
-            };
-            self.wait(progress, path, &mut attempt, 0, error).await?;
+    /// Calls about `path`, whose failed attempts are reported to `progress`.
+    pub(crate) fn about<'a>(self, progress: &'a Progress, path: &'a SafePath) -> Calls<'a> {
+        let subject = path.as_utf8_path().as_std_path();
+        Calls { told: Some((progress, path)), ..self.of("ask for", subject) }
+    }
+
+    /// Calls of `operation` on `subject`, whose failed attempts nobody hears of.
+    pub(super) fn of<'a>(self, operation: &'static str, subject: &'a Path) -> Calls<'a> {
+        Calls {
+            retry: self,
+            operation,
+            subject,
+            told: None,
+            limit: None,
+            passes: |error| error.kind() == ErrorKind::Io,
+            take_back: &|| 0,
         }
     }
 
-    /// Waits before the next attempt, and tells of it; gives `error` back if that was the last. The bytes that were
-    /// `moved` in vain are taken back.
-    pub(crate) async fn wait(
-        &self,
-        progress: &Progress,
-        path: &SafePath,
-        attempt: &mut u32,
-        moved: u64,
-        error: Error,
-    ) -> Result<()> {
-        let Some(delay) = self.pause(*attempt) else { return Err(error) };
-        progress.tell(&Event::Retried { path, attempt: *attempt, moved, delay, error: &error });
-        tokio::time::sleep(delay).await;
-        *attempt += 1;
-        Ok(())
-    }
-
     /// The pause after the failure of `attempt`, counted from 1; none if it was the last.
-    pub(crate) fn pause(&self, attempt: u32) -> Option<Duration> {
+    fn pause(&self, attempt: u32) -> Option<Duration> {
         if attempt >= self.attempts {
             return None;
         }
         let doubled = self.first.saturating_mul(1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX));
         Some(doubled.min(self.longest))
+    }
+}
+
+/// How one call to the store is made again: the one loop of this module.
+pub(crate) struct Calls<'a> {
+    retry: Retry,
+    operation: &'static str,
+    subject: &'a Path,
+    told: Option<(&'a Progress, &'a SafePath)>,
+    limit: Option<Duration>,
+    passes: fn(&Error) -> bool,
+    take_back: &'a (dyn Fn() -> u64 + Sync),
+}
+
+impl<'a> Calls<'a> {
+    /// Gives each attempt no more than `limit`.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// Calls again also when the object has changed meanwhile.
+    pub(crate) fn also_when_changed(self) -> Self {
+        Self { passes: is_transient, ..self }
+    }
+
+    /// Asks `lost` before each further attempt how many bytes the last one has moved in vain.
+    pub(crate) fn losing(self, lost: &'a (dyn Fn() -> u64 + Sync)) -> Self {
+        Self { take_back: lost, ..self }
+    }
+
+    /// The result of `call`, made again while it fails for reasons that may pass. It is given the number of the attempt,
+    /// counted from 1.
+    pub(crate) async fn run<T, C: Future<Output = Result<T>>>(
+        self,
+        mut call: impl FnMut(u32) -> C,
+    ) -> Result<T> {
+        let limit = self.limit.unwrap_or(Duration::MAX);
+        let mut attempt = 1;
+        loop {
+            let error = match within(limit, self.operation, self.subject, call(attempt)).await {
+                Err(error) if (self.passes)(&error) => error,
+                done => return done,
+            };
+            let Some(delay) = self.retry.pause(attempt) else { return Err(error) };
+            let moved = (self.take_back)();
+            if let Some((progress, path)) = self.told {
+                progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
+            }
+            tokio::time::sleep(delay).await;
+            attempt += 1;
+        }
+    }
+}
+
+/// The result of `work`, or a failure that is worth another attempt when it takes longer than `limit`.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    operation: &'static str,
+    subject: impl AsRef<Path>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::new(operation, subject, ErrorKind::Io).with_detail("the store is silent")),
     }
 }
 

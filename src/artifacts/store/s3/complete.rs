@@ -1,59 +1,96 @@
 //! Large objects in parts, published by the store only if a condition holds.
 //!
-//! The problem: between a comparison and a completion another host can publish its own object, which the completion
-//! then overwrites.
+//! Problem: between a comparison and a completion another host can publish its own object, which the completion then
+//! overwrites.
 //!
-//! The defence: the completion carries the condition, and the store compares and publishes in one step.
+//! Defence: the completion carries the condition, and the store compares and publishes in one step.
 //!
-//! What is left: a server that ignores the condition, or answers that it knows none. Callers compare right before.
+//! What remains: a server that ignores the condition, or answers that it knows none. Callers compare right before.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use http::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, StatusCode};
 use object_store::PutPayload;
 use object_store::multipart::MultipartStore as _;
 use object_store::path::Path as StorePath;
 use percent_encoding::utf8_percent_encode;
+use tokio::sync::Mutex;
 
+use super::client::{Bucket, QUERY, malformed, read_body, refusal, request};
 use super::xml;
-use super::{QUERY, S3, malformed, read_body, refusal, request};
-use crate::artifacts::store::source::{Condition, changed, store_error};
+use crate::artifacts::store::backend::Parts;
+use crate::artifacts::store::error::{changed, store_error};
+use crate::artifacts::store::object::Condition;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest answer to a completion.
 const ANSWER_MAX: usize = 64 << 10;
 
-impl S3 {
-    /// Starts an upload, and tells its id.
-    pub(in crate::artifacts::store) async fn create(&self, at: &StorePath) -> Result<String> {
-        self.store.create_multipart(at).await.map_err(|error| store_error("put", at.as_ref(), error))
+/// Starts an upload.
+pub(super) async fn begin(bucket: &Arc<Bucket>, at: StorePath) -> Result<Box<dyn Parts>> {
+    let id = bucket.store.create_multipart(&at).await;
+    let id = id.map_err(|error| store_error("put", at.as_ref(), error))?;
+    let (bucket, answers) = (Arc::clone(bucket), Mutex::default());
+    Ok(Box::new(Upload { bucket, at, id, answers }))
+}
+
+/// An upload that has begun.
+#[derive(Debug)]
+struct Upload {
+    bucket: Arc<Bucket>,
+    at: StorePath,
+    id: String,
+    /// What the store has answered to each part, for the completion.
+    answers: Mutex<Vec<String>>,
+}
+
+impl Parts for Upload {
+    fn id(&self) -> Option<&str> {
+        Some(&self.id)
     }
 
-    /// Puts part `index`, counted from 0, again if it is there, and tells what the completion has to say of it.
-    pub(in crate::artifacts::store) async fn put_part(
-        &self,
-        at: &StorePath,
-        id: &String,
-        index: usize,
-        part: Bytes,
-    ) -> Result<String> {
-        let put = self.store.put_part(at, id, index, PutPayload::from_bytes(part)).await;
-        put.map(|part| part.content_id).map_err(|error| store_error("put", at.as_ref(), error))
+    // A part that is put again under its number takes the place of the first.
+    fn put(&self, part: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let mut answers = self.answers.lock().await;
+            let part = PutPayload::from_bytes(part);
+            let put = self.bucket.store.put_part(&self.at, &self.id, answers.len(), part).await;
+            answers.push(put.map_err(|error| store_error("put", self.at.as_ref(), error))?.content_id);
+            Ok(())
+        }
+        .boxed()
     }
 
+    fn complete<'a>(&'a self, condition: Condition<'a>) -> BoxFuture<'a, Result<Option<String>>> {
+        async move {
+            let answers = self.answers.lock().await;
+            self.bucket.complete(&self.at, &self.id, &answers, condition).await
+        }
+        .boxed()
+    }
+
+    fn abort(&self) -> BoxFuture<'_, Result<()>> {
+        self.bucket.abort(&self.at, &self.id).boxed()
+    }
+}
+
+impl Bucket {
     /// Discards an upload; one that is not there counts as discarded.
-    pub(in crate::artifacts::store) async fn abort(&self, at: &StorePath, id: &String) -> Result<()> {
+    pub(super) async fn abort(&self, at: &StorePath, id: &String) -> Result<()> {
         match self.store.abort_multipart(at, id).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(store_error("abort", at.as_ref(), error)),
         }
     }
 
-    /// Publishes the parts as the object, and tells its version. The upload stays if the condition does not hold.
+    /// Publishes the parts as the object, and returns its version. The upload stays if the condition does not hold.
     ///
     /// An upload that is gone counts as one whose object has changed: it may have been completed by a call whose answer
     /// was lost.
-    pub(in crate::artifacts::store) async fn complete(
+    async fn complete(
         &self,
         at: &StorePath,
         id: &str,
@@ -61,7 +98,7 @@ impl S3 {
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
         let key = at.as_ref();
-        let url = format!("{}?uploadId={}", self.url(key)?, utf8_percent_encode(id, QUERY));
+        let url = format!("{}?uploadId={}", self.object(key)?, utf8_percent_encode(id, QUERY));
         let body = manifest(parts).map_err(|reason| malformed("put", key, reason))?;
         let mut request = request("put", key, Method::POST, &url, body.into())?;
         if let Some((name, value)) = header(key, condition)? {
@@ -92,13 +129,13 @@ fn header(key: &str, condition: Condition<'_>) -> Result<Option<(HeaderName, Hea
     })
 }
 
-/// The body of the completion. What is said of a part is its version, or an element with versions and checksums.
+/// The body of the completion. The answer to a part is its version, or an element with versions and checksums.
 fn manifest(parts: &[String]) -> std::result::Result<String, xml::Malformed> {
     let mut body = String::from("<CompleteMultipartUpload>");
-    for (index, said) in parts.iter().enumerate() {
+    for (index, answer) in parts.iter().enumerate() {
         body.push_str(&format!("<Part><PartNumber>{}</PartNumber>", index + 1));
-        if said.starts_with('<') {
-            xml::read(said.as_bytes(), |names, text| {
+        if answer.starts_with('<') {
+            xml::read(answer.as_bytes(), |names, text| {
                 match names {
                     [_, "e_tag"] => element(&mut body, "ETag", &text),
                     [_, "checksum_sha256"] => element(&mut body, "ChecksumSHA256", &text),
@@ -108,7 +145,7 @@ fn manifest(parts: &[String]) -> std::result::Result<String, xml::Malformed> {
                 Ok(())
             })?;
         } else {
-            element(&mut body, "ETag", said);
+            element(&mut body, "ETag", answer);
         }
         body.push_str("</Part>");
     }

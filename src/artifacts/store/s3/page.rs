@@ -8,7 +8,7 @@
 use percent_encoding::percent_decode;
 
 use super::xml::{self, Malformed};
-use crate::artifacts::store::Listed;
+use crate::artifacts::store::object::Listed;
 
 /// What one page tells.
 #[derive(Debug, Default, PartialEq, Eq)]
