@@ -4,6 +4,7 @@
 mod bucket;
 mod bundle;
 mod clouds;
+mod conformance;
 mod faults;
 mod keys;
 mod kill;
