@@ -22,7 +22,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) fn discard(root: &Root, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     match root.remove_tree_contained(path) {
-        Ok(removed) if removed.complete => Ok(()),
+        Ok(removed) if removed.is_complete() => Ok(()),
         Ok(_) => Err(Error::new("remove", path, ErrorKind::Busy)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

@@ -11,7 +11,7 @@ use super::Artifacts;
 use super::disk::blocking;
 use super::mirror::{Room, Uploader};
 use super::policy::OnLocal;
-use super::pull::{Content, Fetcher, Restored, Target, written};
+use super::pull::{Content, Fetcher, Restored, Target};
 use super::state::{Base, Intent, Places, Planned, Record, Uploads, lock};
 use super::store::Condition;
 use crate::error::{Error, ErrorKind, Result};
@@ -154,7 +154,7 @@ impl Leaf {
     async fn write(self, bytes: Bytes) -> Result<u64> {
         blocking("materialise", move || {
             let mut file = self.open()?;
-            file.write_all(&bytes).map_err(|error| written(&self.path, error))?;
+            file.write_all(&bytes).map_err(|error| Error::from_io("write", &self.path, error))?;
             self.commit(file)?;
             Ok(bytes.len() as u64)
         })

@@ -7,7 +7,7 @@ mod report;
 mod restore;
 mod stage;
 
-pub(crate) use fetch::{Content, Fetcher, Target, written};
+pub(crate) use fetch::{Content, Fetcher, Target};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use plan::plan;

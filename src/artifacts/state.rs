@@ -9,6 +9,6 @@ mod uploads;
 
 pub(crate) use base::{Base, Intent, Intents};
 pub use places::Places;
-pub(crate) use places::{Lock, lock, lock_named};
-pub(crate) use record::{Planned, Record, hex, unhex};
+pub(crate) use places::{lock, lock_named};
+pub(crate) use record::{Planned, Record, unhex};
 pub(crate) use uploads::Uploads;

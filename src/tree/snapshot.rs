@@ -22,7 +22,7 @@ use super::reserved::is_reserved;
 use super::stamp::{Digest, Stamp, digest, is_fresh};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
-use crate::root::{HardLinks, Limits, Root};
+use crate::root::{HardLinks, Root, WalkLimits};
 
 /// How many refusals are told one by one.
 const TOLD: usize = 1000;
@@ -147,7 +147,8 @@ impl Snapshot {
     ) -> Result<Self> {
         let start = SystemTime::now();
         let mut snapshot = Self::default();
-        let mut walk = root.walk(".", Limits::default().with_entries(limits.objects.saturating_mul(2)))?;
+        let mut walk =
+            root.walk(".", WalkLimits::default().with_entries(limits.objects.saturating_mul(2)))?;
         let mut too_long: Option<PathBuf> = None;
         for entry in walk.by_ref() {
             let entry = match entry {

@@ -12,11 +12,11 @@ use crate::artifacts::disk::{blocking, discard, forget};
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::pull::{Content, Fetcher, Target};
-use crate::artifacts::state::{Lock, Places, Planned, lock_named};
+use crate::artifacts::state::{Places, Planned, lock_named};
 use crate::artifacts::store::{Retry, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
-use crate::root::NewFile;
+use crate::root::{Flock, NewFile};
 use crate::tree::{Digest, ObjectLimits};
 
 /// Largest manifest read.
@@ -152,7 +152,7 @@ impl Bundles {
         self.replace(bundle, slot, lock).await
     }
 
-    async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Lock>) -> Result<Installed> {
+    async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Flock>) -> Result<Installed> {
         let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
         blocking("write", move || {
             discard(&places.staging, &held.id)?;
@@ -179,7 +179,7 @@ impl Bundles {
         .await
     }
 
-    async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Lock>) -> Result<()> {
+    async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Flock>) -> Result<()> {
         let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
         let prefix = self.0.prefix.join(&home);
         if bundle.manifest.files.len() as u64 > self.0.limits.objects {
@@ -268,7 +268,7 @@ impl Bundles {
 struct Leaf {
     places: Arc<Places>,
     /// Held as long as anything may still be written.
-    _lock: Arc<Lock>,
+    _lock: Arc<Flock>,
     path: String,
 }
 

@@ -14,9 +14,9 @@ use crate::artifacts::disk::{blocking, discard};
 use crate::artifacts::policy::OnLocal;
 use crate::artifacts::progress::{Event, Progress, Step};
 use crate::artifacts::state::journal::{self, Phase};
-use crate::artifacts::state::{Base, Lock, Places, Planned, Record, lock};
+use crate::artifacts::state::{Base, Places, Planned, Record, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::Root;
+use crate::root::{Flock, Root};
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;
@@ -83,7 +83,7 @@ impl Artifacts {
         .await
     }
 
-    async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Lock>) -> Result<RestoreReport> {
+    async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Flock>) -> Result<RestoreReport> {
         self.progress.tell(&Event::Entered(Step::Listing));
         let listing = self.source.list(&self.prefix);
         let plan = Plan::read(listing, &self.prefix, &self.limits, &self.reserved).await?;
@@ -215,7 +215,7 @@ impl Artifacts {
     }
 
     /// Publishes what is staged and draws up the report.
-    async fn finish(&self, run: Finish, lock: Arc<Lock>) -> Result<RestoreReport> {
+    async fn finish(&self, run: Finish, lock: Arc<Flock>) -> Result<RestoreReport> {
         let (places, progress) = (Arc::clone(&self.places), self.progress.clone());
         blocking("publish", move || {
             let report = run.publish(&places, &progress);

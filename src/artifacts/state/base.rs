@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::lines::{self, NewLines};
-use super::record::{Record, hex, unhex};
+use super::record::{Record, unhex};
 use crate::artifacts::disk::forget;
+use crate::entropy::hex;
 use crate::error::Result;
 use crate::name::SafePath;
 use crate::root::Root;
@@ -186,5 +187,5 @@ impl Intent {
 }
 
 fn line(path: &SafePath, digest: &Digest) -> String {
-    format!("{}\t{}\n", hex(digest), path.as_str())
+    format!("{}\t{}\n", hex(*digest), path.as_str())
 }

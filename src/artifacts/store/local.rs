@@ -27,7 +27,7 @@ use super::error::changed;
 use super::object::{Body, Condition, Listed};
 use crate::artifacts::disk::{blocking, forget};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Limits, Metadata, NewFile, Root};
+use crate::root::{Metadata, NewFile, Root, WalkLimits};
 
 /// Most entries of one listing, directories included.
 const ENTRIES: u64 = 10_000_000;
@@ -250,7 +250,7 @@ impl Draft {
 }
 
 fn walk(root: &Root, prefix: &str, sender: &mpsc::Sender<Result<Listed>>) -> Result<()> {
-    let entries = match root.walk(prefix.trim_end_matches('/'), Limits::default().with_entries(ENTRIES)) {
+    let entries = match root.walk(prefix.trim_end_matches('/'), WalkLimits::default().with_entries(ENTRIES)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
