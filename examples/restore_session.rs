@@ -58,17 +58,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let report = artifacts.restore(OnLocal::ColdStart).await?;
     bar.finish_and_clear();
 
+    for (_, error) in report.refused() {
+        println!("refused  {error}");
+    }
     for outcome in &report.outcomes {
         match outcome {
             Restored::Placed { path, bytes } => println!("placed   {path} ({bytes} bytes)"),
             Restored::Kept { path } => println!("kept     {path}"),
             Restored::Waiting { path } => println!("waiting  {path}"),
-            Restored::Refused { error, .. } => println!("refused  {error}"),
             Restored::Failed { error, .. } => println!("failed   {error}"),
             _ => {}
         }
     }
-    println!("{:?}: {} placed, {} refused", report.ended, report.placed(), report.refused().count());
+    println!("{:?}: {} placed, {} refused", report.ended, report.placed(), report.left.total);
     Ok(())
 }
 

@@ -14,5 +14,5 @@ mod install;
 mod manifest;
 mod slot;
 
-pub use install::{Bundles, Installed};
+pub use install::{Bundles, Change, Installed};
 pub use manifest::{Bundle, Manifest};

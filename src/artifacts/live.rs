@@ -1,6 +1,7 @@
 //! Single objects of a session that is running.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +21,28 @@ use crate::root::NewFile;
 use crate::tree::{Digest, is_reserved};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "the upload may have failed"]
 #[non_exhaustive]
 pub struct Put {
     /// The key of the object.
     pub key: String,
     /// Whether it is in the store, too.
     pub uploaded: Result<()>,
+}
+
+impl Put {
+    /// Whether the object is in the store, too.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.uploaded.is_ok()
+    }
+
+    /// The key, if the object is not in the store, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.uploaded.as_ref().err().map(|error| (Path::new(&self.key), error)).into_iter()
+    }
 }
 
 impl Artifacts {

@@ -22,10 +22,9 @@ use super::reserved::is_reserved;
 use super::stamp::{Digest, Stamp, digest, is_fresh};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
+use crate::report::Leftovers;
 use crate::root::{HardLinks, Root, WalkLimits};
 
-/// How many refusals are told one by one.
-const TOLD: usize = 1000;
 /// Longest directory in which a file can have a [`SafePath`].
 const DIRECTORY_MAX: usize = 4093;
 
@@ -39,7 +38,8 @@ pub enum Hashing {
 }
 
 /// What a directory held at some time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
+#[must_use = "something may have been refused"]
 pub struct Snapshot {
     /// In the order of the paths' bytes.
     pub(crate) files: Vec<Seen>,
@@ -48,10 +48,9 @@ pub struct Snapshot {
 }
 
 /// What is there but cannot be mirrored, and why.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Refused {
-    told: Vec<(PathBuf, Error)>,
-    total: u64,
+    left: Leftovers,
     /// Of every path. Two paths with one hash keep a deletion from being seen, which a guest cannot bring about at will.
     hashes: HashSet<u64>,
     state: RandomState,
@@ -59,20 +58,17 @@ struct Refused {
 
 impl Refused {
     fn push(&mut self, path: PathBuf, error: Error) {
-        self.total += 1;
         self.hashes.insert(self.state.hash_one(path.as_path()));
-        if self.told.len() < TOLD {
-            self.told.push((path, error));
-        }
+        self.left.add(path, error);
     }
 
-    fn holds(&self, path: &Path) -> bool {
+    fn contains(&self, path: &Path) -> bool {
         !self.hashes.is_empty()
             && path.ancestors().any(|above| self.hashes.contains(&self.state.hash_one(above)))
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) path: SafePath,
     pub(crate) stamp: Stamp,
@@ -83,6 +79,8 @@ pub(crate) struct Seen {
 
 /// What differs between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use]
 #[non_exhaustive]
 pub struct Diff {
     /// Files that were not there before.
@@ -91,13 +89,26 @@ pub struct Diff {
     pub modified: Vec<SafePath>,
     /// Files that are gone.
     pub deleted: Vec<SafePath>,
+    /// What the later snapshot refused, whether it has changed or not.
+    pub left: Leftovers,
 }
 
 impl Diff {
-    /// Whether nothing differs.
+    /// Whether no file differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.new.is_empty() && self.modified.is_empty() && self.deleted.is_empty()
+    }
+
+    /// Whether the later snapshot refused nothing.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// What the later snapshot refused, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
     }
 }
 
@@ -245,20 +256,24 @@ impl Snapshot {
         self.files.iter().map(|seen| &seen.path)
     }
 
-    /// What is there but was left out, and why; at most the first 1,000 of [`refused_total`](Self::refused_total).
+    /// Whether everything that is there is part of it.
     #[must_use]
-    pub fn refused(&self) -> &[(PathBuf, Error)] {
-        &self.refused.told
+    pub fn is_complete(&self) -> bool {
+        !self.truncated && self.refused.left.is_empty()
     }
 
-    /// How much was left out in all.
-    #[must_use]
-    pub fn refused_total(&self) -> u64 {
-        self.refused.total
+    /// What is there but was left out, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.refused.left.iter()
     }
 
-    pub(crate) fn into_refused(self) -> Vec<(PathBuf, Error)> {
-        self.refused.told
+    /// What is there but was left out, by its path.
+    pub fn left(&self) -> &Leftovers {
+        &self.refused.left
+    }
+
+    pub(crate) fn into_left(self) -> Leftovers {
+        self.refused.left
     }
 
     pub(crate) fn find(&self, path: &SafePath) -> Option<&Seen> {
@@ -269,7 +284,7 @@ impl Snapshot {
     /// Whether `path` may be there although no file was seen at it: something stands at it or above it that was not
     /// looked into.
     pub(crate) fn may_hold(&self, path: &SafePath) -> bool {
-        self.truncated || self.refused.holds(path.as_utf8_path().as_ref())
+        self.truncated || self.refused.contains(path.as_utf8_path().as_ref())
     }
 
     /// What has changed from this snapshot to a later one.
@@ -278,7 +293,7 @@ impl Snapshot {
     /// it.
     #[must_use]
     pub fn diff(&self, later: &Self) -> Diff {
-        let mut diff = Diff::default();
+        let mut diff = Diff { left: later.refused.left.clone(), ..Diff::default() };
         let (mut before, mut after) = (self.files.iter().peekable(), later.files.iter().peekable());
         loop {
             let order = match (before.peek(), after.peek()) {

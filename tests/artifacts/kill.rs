@@ -124,7 +124,7 @@ pub(crate) async fn work(
         version => {
             let bundles = bundle::bundles_at(home, source).with_progress(listener);
             let wanted = bundle::version(&bundles, version).await;
-            bundles.install_if_changed(&wanted).await.unwrap();
+            assert!(bundles.install_if_changed(&wanted).await.unwrap().is_complete());
         }
     }
 }

@@ -14,8 +14,10 @@ mod naive;
 #[path = "../support/namespace.rs"]
 mod namespace;
 mod race;
+mod reports;
 mod restore;
 mod resume;
+mod send;
 mod stub;
 mod support;
 mod transitions;

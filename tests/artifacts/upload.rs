@@ -79,7 +79,7 @@ async fn of_two_hosts_with_a_large_file_one_wins_and_the_other_knows() {
         if let Some(content) = before {
             support::put_object(&source, "large", content.as_bytes()).await;
             for home in [&one, &two] {
-                home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+                assert!(home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap().is_complete());
             }
         }
         fs::write(one.workspace("large"), vec![1; LARGE]).unwrap();
@@ -250,7 +250,7 @@ async fn upload_that_was_given_up_is_discarded_by_the_next_mirror() {
     fs::remove_file(home.workspace("large")).unwrap();
     let other = bucket.source();
     let other = other.backend().begin("sessions/s1/theirs").await.unwrap();
-    mirror(&home.artifacts(&source)).await;
+    assert!(mirror(&home.artifacts(&source)).await.is_complete());
     assert_eq!(bucket.unfinished(), 1, "the other host's stays");
     assert!(!home.path("state/mirror.uploads").exists());
     released.store(true, Ordering::SeqCst);

@@ -1,5 +1,6 @@
 //! The bundles of an area, and how a version is installed.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -16,6 +17,7 @@ use crate::artifacts::state::{Places, Planned, lock_named};
 use crate::artifacts::store::{Retry, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
+use crate::report::Leftovers;
 use crate::root::{Flock, NewFile};
 use crate::tree::{Digest, ObjectLimits};
 
@@ -24,8 +26,21 @@ const MANIFEST_MAX: usize = 16 << 20;
 
 /// What an installation did.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "something of the old version may be left"]
 #[non_exhaustive]
-pub enum Installed {
+pub struct Installed {
+    /// What has changed. The version is in place, complete.
+    pub change: Change,
+    /// What of the old version could not be removed from staging, by its path there. The next call tries again.
+    pub left: Leftovers,
+}
+
+/// What an installation has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum Change {
     /// The version is in place; nothing was there before.
     New,
     /// The version is in place of what was there before.
@@ -35,6 +50,23 @@ pub enum Installed {
     },
     /// The version was in place, complete and unchanged.
     Unchanged,
+}
+
+impl Installed {
+    fn new(change: Change) -> Self {
+        Self { change, left: Leftovers::default() }
+    }
+
+    /// Whether nothing of the old version is left. The new one is in place in any case.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// What could not be removed, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
 }
 
 /// The bundles of an area.
@@ -129,7 +161,7 @@ impl Bundles {
             Ok(in_place)
         });
         if unchanged.await? {
-            return Ok(Installed::Unchanged);
+            return Ok(Installed::new(Change::Unchanged));
         }
         self.replace(bundle, slot, lock).await
     }
@@ -171,10 +203,13 @@ impl Bundles {
             let occupied = slot.swap(&places, &wanted.name)?;
             slot.note_installed(&places, &wanted)?;
             progress.tell(&Event::Entered(Step::Complete));
-            // What a guest holds on to is removed by the next call.
-            let _ = discard(&places.staging, &slot.id);
+            let change = if occupied { Change::Replaced { version: before } } else { Change::New };
+            let mut installed = Installed::new(change);
+            if let Err(error) = discard(&places.staging, &slot.id) {
+                installed.left.add(&slot.id, error);
+            }
             drop(lock);
-            Ok(if occupied { Installed::Replaced { version: before } } else { Installed::New })
+            Ok(installed)
         })
         .await
     }
@@ -189,7 +224,10 @@ impl Bundles {
         let bytes = self.listed_bytes(bundle, &prefix).await;
         self.0.progress.tell(&Event::Planned { objects, bytes });
         let fetcher = &Fetcher::new(&self.0, prefix);
-        let files = stream::iter(&bundle.manifest.files).map(|(path, wanted)| async move {
+        // Owned, since a future that borrows from the stream's items cannot be sent to another thread.
+        let files: Vec<(SafePath, Digest)> =
+            bundle.manifest.files.iter().map(|(path, wanted)| (path.clone(), *wanted)).collect();
+        let files = stream::iter(files).map(|(path, wanted)| async move {
             let leaf = Leaf {
                 places: Arc::clone(&self.0.places),
                 _lock: Arc::clone(lock),
@@ -207,9 +245,9 @@ impl Bundles {
                     .await?
                 }
             };
-            match found == *wanted {
+            match found == wanted {
                 true => Ok(()),
-                false => Err(Error::new("install", path, ErrorKind::Io)
+                false => Err(Error::new("install", &path, ErrorKind::Io)
                     .with_detail("content is not what the manifest says")),
             }
         });

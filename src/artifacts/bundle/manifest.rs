@@ -63,8 +63,8 @@ impl Manifest {
                 files.insert(seen.path.clone(), digest);
             }
         }
-        match snapshot.into_refused().into_iter().next() {
-            Some((_, error)) => Err(error),
+        match snapshot.into_left().first.into_iter().next() {
+            Some(left) => Err(left.error),
             None => Ok(Self { files }),
         }
     }

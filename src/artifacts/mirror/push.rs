@@ -65,10 +65,9 @@ impl Artifacts {
                     .collect()
             }
         };
-        let mut report = MirrorReport { refused: snapshot.refused_total(), ..MirrorReport::default() };
-        for (path, error) in snapshot.into_refused() {
-            self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error: &error });
-            report.outcomes.push(Mirrored::Refused { path, error });
+        let mut report = MirrorReport { left: snapshot.into_left(), ..MirrorReport::default() };
+        for (path, error) in &report.left {
+            self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
         }
         let changes = Changes { changed, deleted, bytes };
         self.transfer(base, intents, changes, overwrites, &mut report).await?;
@@ -76,7 +75,7 @@ impl Artifacts {
         Ok(report)
     }
 
-    /// Brings what `diff` names to the store, and nothing else.
+    /// Brings what `diff` names to the store, and nothing else. What the diff could not look at counts as refused.
     ///
     /// # Errors
     /// As [`mirror`](Self::mirror).
@@ -104,7 +103,7 @@ impl Artifacts {
             Deletions::Keep => Vec::new(),
             Deletions::Propagate => diff.deleted.clone(),
         };
-        let mut report = MirrorReport::default();
+        let mut report = MirrorReport { left: diff.left.clone(), ..MirrorReport::default() };
         let changes = Changes { changed, deleted, bytes };
         self.transfer(base, intents, changes, overwrites, &mut report).await?;
         drop(guard);
@@ -146,7 +145,7 @@ impl Artifacts {
         }
         .into_iter()
         .for_each(|(path, result)| {
-            report.outcomes.push(match result {
+            let outcome = match result {
                 Ok(Uploaded::Put(record)) => {
                     let bytes = record.size;
                     base.insert(record);
@@ -160,10 +159,10 @@ impl Artifacts {
                 Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
                 Ok(Uploaded::Over(error)) | Err(error) => {
                     self.progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
-                    report.refused += 1;
-                    Mirrored::Refused { path: path.as_utf8_path().into(), error }
+                    return report.left.add(path.as_str(), error);
                 }
-            });
+            };
+            report.outcomes.push(outcome);
         });
         for path in deleted {
             let known = Known { base: base.get(&path), ours: intents.of(&path), always };

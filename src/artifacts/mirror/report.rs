@@ -1,12 +1,14 @@
 //! What a mirror did.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::error::Error;
 use crate::name::SafePath;
+use crate::report::Leftovers;
 
 /// What became of one file.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Mirrored {
     /// The store holds it now.
@@ -31,13 +33,6 @@ pub enum Mirrored {
         /// Which.
         path: SafePath,
     },
-    /// It is nothing that is ever uploaded.
-    Refused {
-        /// Which, as it is named on disk.
-        path: PathBuf,
-        /// Why.
-        error: Error,
-    },
     /// It did not work this time.
     Failed {
         /// Which.
@@ -48,14 +43,16 @@ pub enum Mirrored {
 }
 
 /// What a mirror did.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "a mirror may be incomplete"]
 #[non_exhaustive]
 pub struct MirrorReport {
-    /// One outcome per file that was looked at; files known to be unchanged are not. Of what the walk of the workspace
-    /// refused, the first 1,000.
+    /// One outcome for each file that was looked at and not refused; files known to be unchanged are not looked at.
     pub outcomes: Vec<Mirrored>,
-    /// How much was refused in all.
-    pub refused: u64,
+    /// What is never uploaded as it is, by its path as it is named on disk: links, special files, files with several names,
+    /// names that are no [`SafePath`], and what is over a limit.
+    pub left: Leftovers,
 }
 
 impl MirrorReport {
@@ -79,12 +76,24 @@ impl MirrorReport {
         })
     }
 
-    /// Whether nothing failed and nothing is in conflict.
+    /// Whether nothing was refused, nothing failed and nothing is in conflict.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        !self
-            .outcomes
-            .iter()
-            .any(|outcome| matches!(outcome, Mirrored::Failed { .. } | Mirrored::Conflict { .. }))
+        let stays =
+            |outcome: &Mirrored| matches!(outcome, Mirrored::Failed { .. } | Mirrored::Conflict { .. });
+        self.left.is_empty() && !self.outcomes.iter().any(stays)
+    }
+
+    /// What was refused, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
+
+    /// The files that failed.
+    pub fn failed(&self) -> impl Iterator<Item = (&SafePath, &Error)> {
+        self.outcomes.iter().filter_map(|outcome| match outcome {
+            Mirrored::Failed { path, error } => Some((path, error)),
+            _ => None,
+        })
     }
 }

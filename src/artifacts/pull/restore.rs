@@ -7,15 +7,16 @@ use futures_util::stream::{self, StreamExt as _};
 use super::fetch::Fetcher;
 use super::plan::{Plan, Refusal};
 use super::publish::{Published, publish};
-use super::report::{Ended, RestoreReport, Restored};
+use super::report::{Ended, RestoreReport, Restored, left};
 use super::stage::{RESTORE, Stage};
 use crate::artifacts::Artifacts;
 use crate::artifacts::disk::{blocking, discard};
 use crate::artifacts::policy::OnLocal;
 use crate::artifacts::progress::{Event, Progress, Step};
-use crate::artifacts::state::journal::{self, Phase};
+use crate::artifacts::state::journal::{self, Phase, Publishing};
 use crate::artifacts::state::{Base, Places, Planned, Record, lock};
 use crate::error::{Error, ErrorKind, Result};
+use crate::report::Leftovers;
 use crate::root::{Flock, Root};
 
 /// Objects written to staging in one go.
@@ -44,12 +45,13 @@ impl Artifacts {
             blocking("read", move || journal::read(&places.state)).await?
         };
         match phase {
-            Phase::Publishing(prefix, policy, records, kept) => {
+            Phase::Publishing(Publishing { prefix, policy, records, kept, refused }) => {
                 if prefix != self.prefix.as_str() {
                     return Err(Error::new("restore", &prefix, ErrorKind::Busy)
                         .with_detail("a restore of another prefix was interrupted here"));
                 }
-                let run = Finish { refused: Vec::new(), kept, records, policy, resumed: true };
+                let left = Leftovers { total: refused, ..Leftovers::default() };
+                let run = Finish { left, kept, records, policy, resumed: true };
                 return self.finish(run, lock).await;
             }
             Phase::Complete => {
@@ -132,7 +134,7 @@ impl Artifacts {
         }
         if !failed.is_empty() {
             let mut report = RestoreReport::empty(Ended::Incomplete);
-            report.outcomes = refused.into_iter().map(Restored::from).collect();
+            report.left = left(refused);
             report.outcomes.extend(failed.into_iter().map(|(path, error)| Restored::Failed { path, error }));
             report.outcomes.extend(records.into_iter().map(|record| Restored::Waiting { path: record.path }));
             report.outcomes.extend(kept.into_iter().map(|object| Restored::Kept { path: object.path }));
@@ -141,13 +143,16 @@ impl Artifacts {
         drop((objects, stage));
         records.sort_unstable_by(|a, b| a.path.cmp(&b.path));
 
-        let (places, prefix) = (Arc::clone(&self.places), self.prefix.clone());
-        let (records, kept) = blocking("write", move || {
-            journal::write_publishing(&places.state, prefix.as_str(), policy, &records, &kept)?;
-            Ok((records, kept))
+        let left = left(refused);
+        let prefix = self.prefix.as_str().to_owned();
+        let publishing = Publishing { prefix, policy, records, kept, refused: left.total };
+        let places = Arc::clone(&self.places);
+        let Publishing { records, kept, .. } = blocking("write", move || {
+            publishing.write(&places.state)?;
+            Ok(publishing)
         })
         .await?;
-        self.finish(Finish { refused, kept, records, policy, resumed: false }, lock).await
+        self.finish(Finish { left, kept, records, policy, resumed: false }, lock).await
     }
 
     /// Fetches what is not staged yet; fills `records` and returns what went wrong, by index.
@@ -170,14 +175,18 @@ impl Artifacts {
                     self.progress.tell(&Event::Done { path, bytes });
                     records.push(record);
                 }
-                None => missing.push((index, object)),
+                None => missing.push(index),
             }
         }
         let fetcher = &fetcher;
         let mut batches = std::pin::pin!(
             stream::iter(missing)
-                .map(|(index, object)| async move { (index, fetcher.fetch(object, stage.part(index)).await) })
+                .map(|index| async move {
+                    let Some(object) = objects.get(index) else { return None };
+                    Some((index, fetcher.fetch(object, stage.part(index)).await))
+                })
                 .buffer_unordered(self.concurrency)
+                .filter_map(std::future::ready)
                 .ready_chunks(BATCH)
                 .map(|batch| {
                     let (stage, objects) = (Arc::clone(stage), Arc::clone(objects));
@@ -233,7 +242,7 @@ struct Local {
 
 /// A restore whose objects are all in staging, or across already.
 struct Finish {
-    refused: Vec<Refusal>,
+    left: Leftovers,
     kept: Vec<Planned>,
     records: Vec<Record>,
     policy: OnLocal,
@@ -252,22 +261,22 @@ impl Finish {
             // What cannot be removed now, because a guest holds on to it, is removed by the next call.
             let _ = discard(&places.staging, RESTORE);
         }
-        let mut outcomes = Vec::with_capacity(self.refused.len() + self.kept.len() + self.records.len());
-        outcomes.extend(self.refused.into_iter().map(Restored::from));
+        let mut left = self.left;
+        let mut outcomes = Vec::with_capacity(self.kept.len() + self.records.len());
         outcomes.extend(self.kept.into_iter().map(|object| Restored::Kept { path: object.path }));
-        outcomes.extend(self.records.into_iter().zip(fates).map(
-            |(Record { path, size, .. }, fate)| match fate {
-                Published::Moved => Restored::Placed { path, bytes: size },
-                Published::Kept => Restored::Kept { path },
+        for (Record { path, size, .. }, fate) in self.records.into_iter().zip(fates) {
+            match fate {
+                Published::Moved => outcomes.push(Restored::Placed { path, bytes: size }),
+                Published::Kept => outcomes.push(Restored::Kept { path }),
                 Published::Refused(error) => {
                     progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
-                    Restored::Refused { key: path.as_str().as_bytes().to_vec(), error }
+                    left.add(path.as_str(), error);
                 }
-                Published::Failed(error) => Restored::Failed { path, error },
-            },
-        ));
+                Published::Failed(error) => outcomes.push(Restored::Failed { path, error }),
+            }
+        }
         let ended = if failed { Ended::Incomplete } else { Ended::Complete };
-        Ok(RestoreReport { ended, resumed: self.resumed, outcomes })
+        Ok(RestoreReport { ended, resumed: self.resumed, outcomes, left })
     }
 
     /// Notes for later mirrors what store and workspace have in common now.
@@ -288,7 +297,7 @@ impl Finish {
 /// The report of a restore that may not touch what is there.
 fn conflict(local: Local, refused: Vec<Refusal>) -> RestoreReport {
     let mut report = RestoreReport::empty(Ended::Conflict);
-    report.outcomes = refused.into_iter().map(Restored::from).collect();
+    report.left = left(refused);
     report.outcomes.extend(local.present.into_iter().map(|object| {
         let error = Error::new("restore", &object.path, ErrorKind::AlreadyExists);
         Restored::Failed { path: object.path, error }

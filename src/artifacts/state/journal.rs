@@ -29,9 +29,21 @@ const KEPT: &str = "kept\t";
 pub(crate) enum Phase {
     None,
     Fetching,
-    /// With the prefix, the policy, every object that was fetched, and those whose local file stands.
-    Publishing(String, OnLocal, Vec<Record>, Vec<Planned>),
+    Publishing(Publishing),
     Complete,
+}
+
+/// A restore that has all its objects in staging, or in the workspace already.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Publishing {
+    pub(crate) prefix: String,
+    pub(crate) policy: OnLocal,
+    /// Every object that was fetched.
+    pub(crate) records: Vec<Record>,
+    /// Those whose local file stays.
+    pub(crate) kept: Vec<Planned>,
+    /// How many were refused.
+    pub(crate) refused: u64,
 }
 
 /// Reads the journal. One that cannot be understood counts as `Fetching`, never as complete.
@@ -44,12 +56,16 @@ pub(crate) fn read(state: &Root) -> Result<Phase> {
         Some("publishing") => {
             let policy = words.next().and_then(OnLocal::from_word);
             let prefix = words.next().and_then(unescape);
-            let (Some(policy), Some(prefix)) = (policy, prefix) else { return Ok(Phase::Fetching) };
+            let refused = words.next().and_then(|number| number.parse().ok());
+            let (Some(policy), Some(prefix), Some(refused)) = (policy, prefix, refused) else {
+                return Ok(Phase::Fetching);
+            };
             let (mut records, mut kept) = (Vec::new(), Vec::new());
             for line in lines {
                 let line = line?;
                 if line == "end" {
-                    return Ok(Phase::Publishing(prefix, policy, records, kept));
+                    let publishing = Publishing { prefix, policy, records, kept, refused };
+                    return Ok(Phase::Publishing(publishing));
                 }
                 if let Some(fields) = line.strip_prefix(KEPT) {
                     let Some(object) = parse_kept(fields) else { break };
@@ -69,27 +85,23 @@ pub(crate) fn write_fetching(state: &Root) -> Result<()> {
     state.replace(JOURNAL, format!("{HEADER} fetching\n"))
 }
 
-pub(crate) fn write_publishing(
-    state: &Root,
-    prefix: &str,
-    policy: OnLocal,
-    records: &[Record],
-    kept: &[Planned],
-) -> Result<()> {
-    let mut journal = NewLines::new(state, JOURNAL)?;
-    journal.add(|out| {
-        out.push_str(&format!("{HEADER} publishing {} ", policy.word()));
-        escape(prefix, out);
-        out.push('\n');
-    })?;
-    for object in kept {
-        journal.add(|out| write_kept(object, out))?;
+impl Publishing {
+    pub(crate) fn write(&self, state: &Root) -> Result<()> {
+        let mut journal = NewLines::new(state, JOURNAL)?;
+        journal.add(|out| {
+            out.push_str(&format!("{HEADER} publishing {} ", self.policy.word()));
+            escape(&self.prefix, out);
+            out.push_str(&format!(" {}\n", self.refused));
+        })?;
+        for object in &self.kept {
+            journal.add(|out| write_kept(object, out))?;
+        }
+        for record in &self.records {
+            journal.add(|out| record.write_line(out))?;
+        }
+        journal.add(|out| out.push_str("end\n"))?;
+        journal.commit()
     }
-    for record in records {
-        journal.add(|out| record.write_line(out))?;
-    }
-    journal.add(|out| out.push_str("end\n"))?;
-    journal.commit()
 }
 
 fn write_kept(object: &Planned, out: &mut String) {
