@@ -37,14 +37,14 @@
 //!
 //! | store | one request | in parts |
 //! |---|---|---|
-//! | S3 by `Source::s3` | yes, up to 8 MiB | yes, where the server heeds `If-Match` and `If-None-Match` of a completion, as Amazon documents |
+//! | S3 by `Source::s3` | yes, up to 8 MiB | yes, where the server checks `If-Match` and `If-None-Match` of a completion, as Amazon documents |
 //! | S3 Express, S3 with customer keys | yes, up to 16 MiB | no |
 //! | GCS, Azure, others by [`Source::new`] | as the store does, up to 16 MiB | no |
 //! | [`Source::memory`] | yes, of any size | never |
 //! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
 //!
 //! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
-//! puts between the two is overwritten. So it is with servers that heed the condition of a completion without a lock: of
+//! puts between the two is overwritten. The same holds for servers that check the condition of a completion without a lock: of
 //! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2 up to seven; moto ignores `If-Match` there. Of
 //! eight puts in one request both let one through.
 //!
@@ -175,7 +175,7 @@ impl Artifacts {
         self
     }
 
-    /// Tells `listener` of every event, on the thread where it happens: it should be quick.
+    /// Reports every event to `listener`, on the thread where it happens: it should be quick.
     #[must_use]
     pub fn with_progress(mut self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.progress = Progress::to(listener);

@@ -1,4 +1,11 @@
 //! Single objects of a session that is running.
+//!
+//! Problem: the guest runs while a file is written for it and while that file is uploaded.
+//!
+//! Defence: a file has no name before it is complete, and what is uploaded is what the caller gave, not what is at the
+//! path by then.
+//!
+//! What remains: the file is the guest's as soon as it is there.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -88,8 +95,8 @@ impl Artifacts {
 
     /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.
     ///
-    /// A failed upload is told in the result; the file stands, and the next mirror brings it to the store. So it is with
-    /// [`ErrorKind::Busy`] if another call on this session is at work for longer than ten seconds.
+    /// A failed upload is in the report; the file stays, and the next mirror brings it to the store. The same holds if
+    /// another call on this session is at work for longer than ten seconds, which is reported as [`ErrorKind::Busy`].
     ///
     /// The object is overwritten, whoever has put it there, and goes in one request of any size; large files are better
     /// written to the workspace and mirrored.

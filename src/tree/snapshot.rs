@@ -1,14 +1,17 @@
 //! What is in the workspace, and what has changed since.
 //!
-//! The problem: a change may leave the modification time where it was or set it back, may keep the size, and may come
+//! Problem: a change may leave the modification time where it was or set it back, may keep the size, and may come
 //! within the same tick of the clock as the snapshot before it.
 //!
-//! The defence: a file is known by its inode, size, modification and change time; the last cannot be set at will. A
+//! Defence: a file is known by its inode, size, modification and change time; the last cannot be set at will. A
 //! file that changed so shortly before the snapshot that another change might look the same counts as changed, unless
 //! both snapshots carry hashes and those are equal.
 //!
-//! A guest may also fill its workspace with what is refused. Of that the first thousand are told and the others counted;
-//! of each a hash of its path stays, so that what is refused is never taken for deleted.
+//! A guest may also fill its workspace with what is refused. The first thousand of that are listed and all are counted; a
+//! hash of each path is kept, so that what is refused is never taken for deleted.
+//!
+//! What remains: a write through a mapping that was made before changes content without a new stamp on some file systems.
+//! Hashes find it.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -23,7 +26,7 @@ use super::stamp::{Digest, Stamp, digest, is_fresh};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
 use crate::report::Leftovers;
-use crate::root::{HardLinks, Root, WalkLimits};
+use crate::root::{Entry, HardLinks, Root, WalkLimits};
 
 /// Longest directory in which a file can have a [`SafePath`].
 const DIRECTORY_MAX: usize = 4093;
@@ -116,7 +119,7 @@ impl Snapshot {
     /// Takes a snapshot of `root`, leaving out the names in `reserved` at its top.
     ///
     /// Links, special files, files with several names (unless the policy allows them) and names that are no
-    /// [`SafePath`] are not part of it; [`refused`](Self::refused) tells of them. The limits are those of
+    /// [`SafePath`] are not part of it; [`refused`](Self::refused) lists them. The limits are those of
     /// [`ObjectLimits::default`].
     ///
     /// # Errors
@@ -173,46 +176,19 @@ impl Snapshot {
             if too_long.as_ref().is_some_and(|above| entry.path().starts_with(above)) {
                 continue;
             }
-            let refuse = |kind| Error::new("mirror", entry.path(), kind);
-            let metadata = entry.metadata();
-            if metadata.is_dir() {
-                if entry.path().as_os_str().len() > DIRECTORY_MAX {
-                    let error = refuse(ErrorKind::InvalidPath).with_detail("path is too long");
-                    too_long = Some(entry.path().to_path_buf());
+            match judge(&entry, reserved, root.policy().hard_links()) {
+                Ok(Some((path, stamp))) => {
+                    let fresh = is_fresh(&stamp, start);
+                    snapshot.files.push(Seen { path, stamp, fresh, digest: None });
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    if entry.metadata().is_dir() {
+                        too_long = Some(entry.path().to_path_buf());
+                    }
                     snapshot.refused.push(entry.into_path(), error);
                 }
-                continue;
             }
-            let path = match entry.path().to_str().map(SafePath::new) {
-                Some(Ok(path)) => path,
-                Some(Err(error)) => {
-                    snapshot.refused.push(entry.into_path(), error);
-                    continue;
-                }
-                None => {
-                    let error = refuse(ErrorKind::InvalidName).with_detail("name is not UTF-8");
-                    snapshot.refused.push(entry.into_path(), error);
-                    continue;
-                }
-            };
-            if is_reserved(&path, reserved) {
-                continue;
-            }
-            let kind = match () {
-                () if metadata.is_symlink() => Some(ErrorKind::Symlink),
-                () if !metadata.is_file() => Some(ErrorKind::NotRegular),
-                () if metadata.nlink() > 1 && root.policy().hard_links() == HardLinks::Refuse => {
-                    Some(ErrorKind::HardLinked)
-                }
-                () => None,
-            };
-            if let Some(kind) = kind {
-                let error = refuse(kind);
-                snapshot.refused.push(entry.into_path(), error);
-                continue;
-            }
-            let stamp = Stamp::of(metadata);
-            snapshot.files.push(Seen { path, stamp, fresh: is_fresh(&stamp, start), digest: None });
         }
         snapshot.truncated = walk.truncated();
         snapshot.files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
@@ -281,7 +257,7 @@ impl Snapshot {
         self.files.get(index)
     }
 
-    /// Whether `path` may be there although no file was seen at it: something stands at it or above it that was not
+    /// Whether `path` may be there although no file was seen at it: something is at it or above it that was not
     /// looked into.
     pub(crate) fn may_hold(&self, path: &SafePath) -> bool {
         self.truncated || self.refused.contains(path.as_utf8_path().as_ref())
@@ -289,9 +265,7 @@ impl Snapshot {
 
     /// What has changed from this snapshot to a later one.
     ///
-    /// A path at which something stands that cannot be mirrored does not count as deleted, nor does what lies beneath
-    /// it.
-    #[must_use]
+    /// A path with something at it that cannot be mirrored does not count as deleted, nor does what lies beneath it.
     pub fn diff(&self, later: &Self) -> Diff {
         let mut diff = Diff { left: later.refused.left.clone(), ..Diff::default() };
         let (mut before, mut after) = (self.files.iter().peekable(), later.files.iter().peekable());
@@ -311,6 +285,29 @@ impl Snapshot {
                 _ => {}
             }
         }
+    }
+}
+
+/// The file that an entry is, none for a directory and what is reserved, or why it cannot be part of a snapshot.
+fn judge(entry: &Entry, reserved: &[SafeName], hard_links: HardLinks) -> Result<Option<(SafePath, Stamp)>> {
+    let refuse = |kind| Error::new("mirror", entry.path(), kind);
+    let metadata = entry.metadata();
+    if metadata.is_dir() {
+        // Beneath it no file has a path that could be a key.
+        let too_long = entry.path().as_os_str().len() > DIRECTORY_MAX;
+        let error = || refuse(ErrorKind::InvalidPath).with_detail("path is too long");
+        return if too_long { Err(error()) } else { Ok(None) };
+    }
+    let path = entry.path().to_str();
+    let path = path.ok_or_else(|| refuse(ErrorKind::InvalidName).with_detail("name is not UTF-8"))?;
+    let path = SafePath::new(path)?;
+    match () {
+        () if is_reserved(&path, reserved) => Ok(None),
+        () if metadata.is_symlink() => Err(refuse(ErrorKind::Symlink)),
+        () if !metadata.is_file() => Err(refuse(ErrorKind::NotRegular)),
+        // Its other name may be outside.
+        () if metadata.nlink() > 1 && hard_links == HardLinks::Refuse => Err(refuse(ErrorKind::HardLinked)),
+        () => Ok(Some((path, Stamp::of(metadata)))),
     }
 }
 

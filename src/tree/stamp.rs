@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::{Metadata, Root};
 
-/// Time stamps may stand still for a tick of the kernel's clock, at most 10 ms.
+/// Time stamps may not move for a tick of the kernel's clock, at most 10 ms.
 const TICK: i128 = 50_000_000;
 /// The tick of a file system that keeps whole seconds only.
 const COARSE_TICK: i128 = 2_500_000_000;
@@ -61,7 +61,7 @@ pub(crate) fn digest(root: &Root, path: &SafePath, limit: u64) -> Result<(Stamp,
     if stamp.size > limit {
         return Err(Error::new("read", path, ErrorKind::TooLarge));
     }
-    // A guest may let it grow faster than it is read. The stamp tells that it has.
+    // A guest may let it grow faster than it is read. The next look at the stamp shows it.
     let mut file = file.take(stamp.size);
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 64 << 10];

@@ -96,7 +96,7 @@ impl Bundles {
         Self(self.0.with_retry(retry))
     }
 
-    /// Tells `listener` of every event, on the thread where it happens: it should be quick.
+    /// Reports every event to `listener`, on the thread where it happens: it should be quick.
     #[must_use]
     pub fn with_progress(self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         Self(self.0.with_progress(listener))
@@ -104,7 +104,7 @@ impl Bundles {
 
     /// Reads the manifest of a version from the store.
     ///
-    /// It is as trustworthy as the store. Who does not trust the store keeps the manifests elsewhere.
+    /// It is as trustworthy as the store. A caller who does not trust the store keeps the manifests elsewhere.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::TooLarge`] over 16 MiB, those of [`Manifest::parse`] and
@@ -168,12 +168,12 @@ impl Bundles {
 
     /// Fetches `bundle`, checks every file, and swaps it in.
     ///
-    /// Until the swap the old version stays as it is. A call that was interrupted is made good by the next one.
+    /// Until the swap the old version stays as it is. The next call completes one that was interrupted.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] with the file whose hash is wrong; the store's errors; [`ErrorKind::Busy`] if
     /// another call is at work or the guest keeps interfering; and whatever keeps the host from its directories. The
-    /// old version then stands.
+    /// old version then stays.
     ///
     /// # Races
     /// A reader of the area sees the old version or the new one. On a file system that cannot exchange two names
@@ -193,16 +193,16 @@ impl Bundles {
             Ok(())
         })
         .await?;
-        self.0.progress.tell(&Event::Entered(Step::Fetching));
+        self.0.progress.report(&Event::Entered(Step::Fetching));
         self.fetch(bundle, &slot, &lock).await?;
         let (places, wanted, progress) =
             (Arc::clone(&self.0.places), bundle.clone(), self.0.progress.clone());
         blocking("publish", move || {
-            progress.tell(&Event::Entered(Step::Publishing));
+            progress.report(&Event::Entered(Step::Publishing));
             let before = slot.read(&places)?.installed.map(|(version, _)| version);
             let occupied = slot.swap(&places, &wanted.name)?;
             slot.note_installed(&places, &wanted)?;
-            progress.tell(&Event::Entered(Step::Complete));
+            progress.report(&Event::Entered(Step::Complete));
             let change = if occupied { Change::Replaced { version: before } } else { Change::New };
             let mut installed = Installed::new(change);
             if let Err(error) = discard(&places.staging, &slot.id) {
@@ -222,7 +222,7 @@ impl Bundles {
         }
         let objects = bundle.manifest.files.len() as u64;
         let bytes = self.listed_bytes(bundle, &prefix).await;
-        self.0.progress.tell(&Event::Planned { objects, bytes });
+        self.0.progress.report(&Event::Planned { objects, bytes });
         let fetcher = &Fetcher::new(&self.0, prefix);
         // Owned, since a future that borrows from the stream's items cannot be sent to another thread.
         let files: Vec<(SafePath, Digest)> =
@@ -273,7 +273,7 @@ impl Bundles {
         bytes
     }
 
-    /// Removes what is installed under `name`, whatever it is by now; tells whether anything was there.
+    /// Removes what is installed under `name`, whatever it is by now; returns whether anything was there.
     ///
     /// # Errors
     /// Whatever keeps the host from moving it out of the area.

@@ -12,7 +12,7 @@ use crate::root::ContainedFile;
 use crate::tree::Digest;
 
 impl Uploader {
-    /// Puts all of `file`, `part` bytes at a time; tells the size and the hash of what was read.
+    /// Puts all of `file`, `part` bytes at a time; returns the size and the hash of what was read.
     pub(super) async fn send(
         &self,
         parts: &dyn Parts,
@@ -39,7 +39,7 @@ impl Uploader {
             let calls = retry.about(&self.progress, path).within(limit);
             calls.run(|_| parts.put(bytes.clone())).await?;
             sent += moved;
-            self.progress.tell(&Event::Moved { path, bytes: moved });
+            self.progress.report(&Event::Moved { path, bytes: moved });
         }
     }
 
@@ -51,7 +51,7 @@ impl Uploader {
         content: &Content<'_>,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
-        // Not every store heeds the condition.
+        // Not every store checks the condition of a completion.
         self.call(content.path, 0, || self.compare(key, condition)).await?;
         let limit = self.retry.deadline(content.size);
         let complete = |_| async {

@@ -67,7 +67,7 @@ impl Artifacts {
         };
         let mut report = MirrorReport { left: snapshot.into_left(), ..MirrorReport::default() };
         for (path, error) in &report.left {
-            self.progress.tell(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
+            self.progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
         }
         let changes = Changes { changed, deleted, bytes };
         self.transfer(base, intents, changes, overwrites, &mut report).await?;
@@ -120,7 +120,7 @@ impl Artifacts {
     ) -> Result<()> {
         let Changes { changed, deleted, bytes } = changes;
         let objects = (changed.len() + deleted.len()) as u64;
-        self.progress.tell(&Event::Planned { objects, bytes });
+        self.progress.report(&Event::Planned { objects, bytes });
         let touched: HashSet<&SafePath> = changed.iter().chain(&deleted).collect();
         let staying = base.records().filter(|record| !touched.contains(&record.path));
         let room = Room::beside(&self.limits, staying);
@@ -129,41 +129,9 @@ impl Artifacts {
         let uploader = Uploader::new(self, room, uploads);
         uploader.clear_leftovers().await;
         let always = overwrites == Overwrites::Allow;
-        {
-            let (uploader, intents, base) = (&uploader, &intents, &base);
-            let uploads = stream::iter(changed).map(|path| async move {
-                let known = Known { base: base.get(&path), ours: intents.of(&path), always };
-                let result = uploader.upload(&path, known, |path, digest| intents.note(path, digest)).await;
-                (path, result)
-            });
-            let mut uploads = std::pin::pin!(uploads.buffer_unordered(self.concurrency));
-            let mut done = Vec::new();
-            while let Some(item) = uploads.next().await {
-                done.push(item);
-            }
-            done
+        for (path, result) in self.upload_all(&uploader, changed, &base, &intents, always).await {
+            self.note(path, result, &mut base, report);
         }
-        .into_iter()
-        .for_each(|(path, result)| {
-            let outcome = match result {
-                Ok(Uploaded::Put(record)) => {
-                    let bytes = record.size;
-                    base.insert(record);
-                    Mirrored::Uploaded { path, bytes }
-                }
-                Ok(Uploaded::Same(record)) => {
-                    base.insert(record);
-                    Mirrored::Unchanged { path }
-                }
-                Ok(Uploaded::Conflict) => Mirrored::Conflict { path },
-                Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
-                Ok(Uploaded::Over(error)) | Err(error) => {
-                    self.progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
-                    return report.left.add(path.as_str(), error);
-                }
-            };
-            report.outcomes.push(outcome);
-        });
         for path in deleted {
             let known = Known { base: base.get(&path), ours: intents.of(&path), always };
             let outcome = match self.delete(&uploader, known, &path).await {
@@ -179,10 +147,7 @@ impl Artifacts {
             report.outcomes.push(outcome);
         }
         // A put that failed may still have come through.
-        intents.keep(report.outcomes.iter().filter_map(|outcome| match outcome {
-            Mirrored::Failed { path, .. } => Some(path),
-            _ => None,
-        }));
+        intents.keep(report.failed().map(|(path, _)| path));
         let places = Arc::clone(&self.places);
         blocking("write", move || {
             base.write(&places.state)?;
@@ -192,7 +157,45 @@ impl Artifacts {
         .await
     }
 
-    /// Removes an object whose file is still gone; tells whether it was this session's to remove.
+    /// Uploads what has changed, several files at a time.
+    async fn upload_all(
+        &self,
+        uploader: &Uploader,
+        changed: Vec<SafePath>,
+        base: &Base,
+        intents: &Intents,
+        always: bool,
+    ) -> Vec<(SafePath, Result<Uploaded>)> {
+        let uploads = stream::iter(changed).map(|path| async move {
+            let known = Known { base: base.get(&path), ours: intents.of(&path), always };
+            let result = uploader.upload(&path, known, |path, digest| intents.note(path, digest)).await;
+            (path, result)
+        });
+        uploads.buffer_unordered(self.concurrency).collect().await
+    }
+
+    /// Adds what became of one file to the base and to the report.
+    fn note(&self, path: SafePath, result: Result<Uploaded>, base: &mut Base, report: &mut MirrorReport) {
+        report.outcomes.push(match result {
+            Ok(Uploaded::Put(record)) => {
+                let bytes = record.size;
+                base.insert(record);
+                Mirrored::Uploaded { path, bytes }
+            }
+            Ok(Uploaded::Same(record)) => {
+                base.insert(record);
+                Mirrored::Unchanged { path }
+            }
+            Ok(Uploaded::Conflict) => Mirrored::Conflict { path },
+            Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
+            Ok(Uploaded::Over(error)) | Err(error) => {
+                self.progress.report(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                return report.left.add(path.as_str(), error);
+            }
+        });
+    }
+
+    /// Removes an object whose file is still gone; returns whether it was this session's to remove.
     async fn delete(&self, uploader: &Uploader, known: Known<'_>, path: &SafePath) -> Result<bool> {
         let (places, wanted) = (Arc::clone(&self.places), path.clone());
         blocking("stat", move || match places.workspace.metadata(&wanted) {

@@ -1,4 +1,12 @@
-//! Whose the object is that is in the way of a put.
+//! Whose object is in the way of a put.
+//!
+//! Problem: an answer can be lost after the store has put the object. A put that is repeated then finds an object in its
+//! way, which may be its own or another host's.
+//!
+//! Defence: the object is read and hashed. It counts as this host's only if its hash is what was to be put, or what was
+//! noted before an earlier put.
+//!
+//! What remains: another host that has put the same content is taken for this one, which changes nothing.
 
 use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};

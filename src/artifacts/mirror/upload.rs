@@ -17,7 +17,7 @@ use crate::root::ContainedFile;
 use crate::tree::{Digest, digest};
 
 impl Uploader {
-    /// Brings the file at `path` to the store unless it is there. `intend` is told the hash before the store is.
+    /// Brings the file at `path` to the store unless it is there. `intend` is called with the hash before anything is put.
     pub(super) async fn upload(
         &self,
         path: &SafePath,
@@ -35,14 +35,14 @@ impl Uploader {
         if let Err(error) = self.room.lock().unwrap_or_else(PoisonError::into_inner).take(path, size) {
             return Ok(Uploaded::Over(error));
         }
-        self.progress.tell(&Event::Started { path, bytes: size });
+        self.progress.report(&Event::Started { path, bytes: size });
         let result = if size <= self.source.backend().abilities().whole {
             self.upload_whole(&key, path, file, known, intend).await
         } else {
             self.upload_parts(&key, path, file, known, intend).await
         };
         if let Ok(Uploaded::Put(record) | Uploaded::Same(record)) = &result {
-            self.progress.tell(&Event::Done { path, bytes: record.size });
+            self.progress.report(&Event::Done { path, bytes: record.size });
         }
         result
     }
@@ -74,7 +74,7 @@ impl Uploader {
         intend(path, &digest)?;
         let result = self.publish(key, content, Ready::Whole(bytes), known).await;
         if let Ok(Uploaded::Put(_)) = result {
-            self.progress.tell(&Event::Moved { path, bytes: size });
+            self.progress.report(&Event::Moved { path, bytes: size });
         }
         result
     }

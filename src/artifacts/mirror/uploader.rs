@@ -20,7 +20,7 @@ use crate::tree::{Digest, ObjectLimits, Stamp, is_fresh};
 /// Memory for content on its way, in MiB. What needs more has it to itself.
 const MEMORY: usize = 48;
 
-/// Uploads files, and knows what the store held when it was last looked at.
+/// Uploads files within the limits of one call.
 #[derive(Debug)]
 pub(crate) struct Uploader {
     pub(super) source: Source,
@@ -92,7 +92,7 @@ impl Known<'_> {
         match self.base {
             _ if self.always => Condition::Always,
             Some(Record { etag: Some(etag), .. }) => Condition::Unchanged(etag),
-            // A store without versions cannot tell whether anything has changed.
+            // Without versions there is nothing to compare.
             Some(_) => Condition::Always,
             None => Condition::Absent,
         }

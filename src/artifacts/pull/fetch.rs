@@ -1,4 +1,13 @@
 //! One object from the store, with limits, retries and deadlines, into memory or into a new file.
+//!
+//! Problem: the store may announce one size and send another, send one byte a minute, stop in the middle, or continue with
+//! another version.
+//!
+//! Defence: each chunk is counted against what was announced and against all limits; silence and slowness have deadlines.
+//! A download continues only with the rest of exactly the version that it began with. A file has no name before its last
+//! byte.
+//!
+//! What remains: without an announced size a body that ends early is taken for the whole.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,13 +31,13 @@ use crate::root::NewFile;
 use crate::tree::Digest;
 
 /// Objects up to this size are held in memory and written in batches.
-pub(crate) const SMALL: u64 = 64 << 10;
+const SMALL: u64 = 64 << 10;
 /// Chunks of one large object in memory.
 const CHUNKS: usize = 4;
 /// Objects in a row that may fail for good before the store counts as gone.
 const GONE: u32 = 32;
 
-/// Fetches objects, and knows how much was taken in all.
+/// Fetches objects, and counts how much was taken in all.
 #[derive(Debug)]
 pub(crate) struct Fetcher<'a> {
     artifacts: &'a Artifacts,
@@ -80,7 +89,7 @@ impl<'a> Fetcher<'a> {
         if self.failures.load(Ordering::Relaxed) >= GONE {
             return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
         }
-        progress.tell(&Event::Started { path, bytes: object.size });
+        progress.report(&Event::Started { path, bytes: object.size });
         let moved = AtomicU64::new(0);
         let download = Download { fetcher: self, key, object, target, moved, kept: Mutex::new(None) };
         let take_back = || download.take_back();
@@ -89,7 +98,7 @@ impl<'a> Fetcher<'a> {
         match &result {
             Ok(_) => {
                 self.failures.store(0, Ordering::Relaxed);
-                progress.tell(&Event::Done { path, bytes: download.moved.into_inner() });
+                progress.report(&Event::Done { path, bytes: download.moved.into_inner() });
             }
             Err(error) => {
                 *download.kept() = None;
@@ -166,7 +175,7 @@ impl<T: Target> Download<'_, T> {
                     let (moved, delay) = (self.take_back(), Duration::ZERO);
                     let error = Error::new("get", path, ErrorKind::Busy)
                         .with_detail("the store does not go on where it stopped");
-                    progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
+                    progress.report(&Event::Retried { path, attempt, moved, delay, error: &error });
                 }
                 let whole = source.backend().get(&self.key, self.object.etag.as_deref());
                 within(retry.silence(), "get", path, whole).await?
@@ -239,7 +248,7 @@ impl<T: Target> Download<'_, T> {
             loop {
                 let chunk = self.next(body).await?;
                 let last = chunk.is_none();
-                // The writer has gone only if it failed, and then it tells why.
+                // The writer ends early only if it failed, and its error is returned.
                 if sender.send(chunk).await.is_err() || last {
                     return Ok(());
                 }
@@ -249,7 +258,7 @@ impl<T: Target> Download<'_, T> {
         match futures_util::future::join(writer, reader).await {
             (Ok(Filed::Whole(content)), Ok(())) => Ok(content),
             (Ok(Filed::Part(file, hash)), Err(error)) => {
-                // A weak version may stand for other bytes.
+                // A weak version can be that of other bytes.
                 if let (Some(etag), Some(size)) = (etag.filter(|etag| !etag.starts_with("W/")), size) {
                     *self.kept() = Some(Partial { file, hash, etag: etag.to_owned(), size });
                 }
@@ -286,7 +295,7 @@ impl<T: Target> Download<'_, T> {
         if now > limits.file_bytes || taken > limits.bytes {
             return Err(Error::new("get", path, ErrorKind::TooLarge));
         }
-        progress.tell(&Event::Moved { path, bytes });
+        progress.report(&Event::Moved { path, bytes });
         Ok(Some(chunk))
     }
 }

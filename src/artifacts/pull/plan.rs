@@ -1,4 +1,12 @@
-//! From a listing to what will be written: every refusal is known before the first byte is.
+//! From a listing to what will be written: every refusal is decided before the first byte is written.
+//!
+//! Problem: anybody who can write to the store chooses keys: outside the prefix, with dot segments, under reserved names,
+//! twice, or one as the directory of another.
+//!
+//! Defence: each key is read by [`Prefix::path`] and becomes a path or one refusal. Of paths that clash all are refused,
+//! so the order of the listing decides nothing.
+//!
+//! What remains: sizes and versions are the store's claims until the object arrives.
 
 use futures_util::stream::{Stream, StreamExt as _};
 
@@ -13,17 +21,17 @@ const OPERATION: &str = "plan";
 
 /// An object that may not, with its key as listed.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) raw: Vec<u8>,
-    pub(crate) error: Error,
+pub(super) struct Refusal {
+    pub(super) raw: Vec<u8>,
+    pub(super) error: Error,
 }
 
 /// What a restore will do, in the order of the paths' bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
-    pub(crate) objects: Vec<Planned>,
-    pub(crate) refused: Vec<Refusal>,
-    pub(crate) bytes: u64,
+pub(super) struct Plan {
+    pub(super) objects: Vec<Planned>,
+    pub(super) refused: Vec<Refusal>,
+    pub(super) bytes: u64,
 }
 
 impl Plan {
@@ -31,7 +39,7 @@ impl Plan {
     ///
     /// Fails as a whole if the store cannot be listed, or if there are more objects or bytes than the limits allow:
     /// a part chosen by chance is no restore.
-    pub(crate) async fn read(
+    pub(super) async fn read(
         mut listing: impl Stream<Item = Result<Listed>> + Unpin,
         prefix: &Prefix,
         limits: &ObjectLimits,
@@ -65,7 +73,7 @@ impl Plan {
     }
 
     fn refuse(&mut self, mut raw: Vec<u8>, error: Error) {
-        // A store that sends endless keys fills the report no faster than one that sends honest ones.
+        // A key has no more than 1,024 bytes; a store that sends longer ones must not fill the report.
         raw.truncate(1024);
         self.refused.push(Refusal { raw, error });
     }

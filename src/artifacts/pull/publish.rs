@@ -1,12 +1,12 @@
 //! From staging to where the guest sees it, by renames that replace nothing.
 //!
-//! The problem: the guest may be running. It plants links and files where the restore wants to put directories, removes
+//! Problem: the guest may be running. It plants links and files where the restore wants to put directories, removes
 //! what was just published, and changes it.
 //!
-//! The defence: both ends of each rename are held beneath their roots, a whole directory moves in one step where
-//! nothing stands at its name, and what the policy lets give way is moved aside, never opened and never followed.
+//! Defence: both ends of each rename are held beneath their roots. A whole directory moves in one step where its name is
+//! free. What the policy replaces is moved aside, never opened and never followed.
 //!
-//! What is left: once a file is published it is the guest's. An empty directory of an earlier, abandoned attempt may
+//! What remains: once a file is published it is the guest's. An empty directory of an earlier, abandoned attempt may
 //! come along.
 
 use crate::artifacts::policy::OnLocal;
@@ -14,18 +14,18 @@ use crate::artifacts::state::{Places, Record};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The staged tree, and where what gives way to it goes.
-pub(crate) const TREE: &str = "restore/tree";
-pub(crate) const TRASH: &str = "restore/trash";
+pub(super) const TREE: &str = "restore/tree";
+pub(super) const TRASH: &str = "restore/trash";
 
 /// How often a guest may put something back in the way.
 const TRIES: u32 = 8;
 
 /// What became of one staged file.
 #[derive(Debug)]
-pub(crate) enum Published {
+pub(super) enum Published {
     /// It is in the workspace, or was until the guest took it away.
     Moved,
-    /// The guest's own stands, by policy.
+    /// The guest's own file stays, by policy.
     Kept,
     /// The guest is in the way.
     Refused(Error),
@@ -33,8 +33,8 @@ pub(crate) enum Published {
     Failed(Error),
 }
 
-/// Publishes `records`, which are in the order of their paths' bytes, and tells the fate of each.
-pub(crate) fn publish(places: &Places, policy: OnLocal, records: &[Record]) -> Result<Vec<Published>> {
+/// Publishes `records`, which are in the order of their paths' bytes, and returns the fate of each.
+pub(super) fn publish(places: &Places, policy: OnLocal, records: &[Record]) -> Result<Vec<Published>> {
     places.staging.ensure_dir(TRASH)?;
     let mut publisher = Publisher { places, policy, fates: Vec::with_capacity(records.len()), asides: 0 };
     publisher.group(records, 0);
@@ -160,7 +160,7 @@ enum Transfer {
     Occupied,
 }
 
-/// Tells the guest's doing from the system's.
+/// Whether the guest or the system is the reason.
 fn fate(error: Error) -> Published {
     match error.kind() {
         ErrorKind::Symlink | ErrorKind::NotDirectory | ErrorKind::AlreadyExists | ErrorKind::Busy => {

@@ -1,4 +1,11 @@
 //! One restore from its beginning to its end.
+//!
+//! Problem: a host can die at any point, and a caller can drop the future at any point.
+//!
+//! Defence: the journal has one of four states, and each next step is repeatable. Nothing is published before all objects
+//! have arrived, and the journal lists them before the first is published.
+//!
+//! What remains: after a crash the workspace may have a part of the files until the next call.
 
 use std::sync::Arc;
 
@@ -86,64 +93,36 @@ impl Artifacts {
     }
 
     async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Flock>) -> Result<RestoreReport> {
-        self.progress.tell(&Event::Entered(Step::Listing));
-        let listing = self.source.list(&self.prefix);
-        let plan = Plan::read(listing, &self.prefix, &self.limits, &self.reserved).await?;
-        for Refusal { raw, error } in &plan.refused {
-            self.progress.tell(&Event::Refused { raw, error });
-        }
-        let Plan { objects, mut refused, bytes } = plan;
-        self.progress.tell(&Event::Planned { objects: objects.len() as u64, bytes });
-
+        let Plan { objects, mut refused, .. } = self.plan().await?;
         let local = self.sort_out_local(policy, objects).await?;
         if policy == OnLocal::Fail && !local.present.is_empty() {
             return Ok(conflict(local, refused));
         }
-        let kept = local.present;
-        let objects = Arc::new(local.absent);
-
-        let (places, planned) = (Arc::clone(&self.places), Arc::clone(&objects));
-        let guard = Arc::clone(&lock);
-        let (stage, staged) = blocking("write", move || {
-            let staged = Stage::reuse(&places, &planned)?;
-            journal::write_fetching(&places.state)?;
-            Ok((Arc::new(Stage::open(places, guard)?), staged))
-        })
-        .await?;
-        self.progress.tell(&Event::Entered(Step::Fetching));
+        let (kept, objects) = (local.present, Arc::new(local.absent));
+        let (stage, staged) = self.stage(&objects, &lock).await?;
 
         let mut records: Vec<Record> = Vec::with_capacity(objects.len());
         let mut failed = Vec::new();
-        for (index, result) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
+        for (index, error) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
             let Some(object) = objects.get(index) else { continue };
-            match result.kind() {
-                // It is gone, too large, no file in the directory that it comes from, or one with another on a file
-                // system that folds case: waiting for it would keep all others away for ever.
-                ErrorKind::NotFound
-                | ErrorKind::AlreadyExists
-                | ErrorKind::TooLarge
-                | ErrorKind::Symlink
-                | ErrorKind::NotRegular
-                | ErrorKind::HardLinked => {
-                    let raw = format!("{}{}", self.prefix.as_str(), object.path.as_str()).into_bytes();
-                    self.progress.tell(&Event::Refused { raw: &raw, error: &result });
-                    refused.push(Refusal { raw, error: result });
-                }
-                _ => failed.push((object.path.clone(), result)),
+            if is_final(&error) {
+                let raw = format!("{}{}", self.prefix.as_str(), object.path.as_str()).into_bytes();
+                self.progress.report(&Event::Refused { raw: &raw, error: &error });
+                refused.push(Refusal { raw, error });
+            } else {
+                failed.push(Restored::Failed { path: object.path.clone(), error });
             }
         }
-        if !failed.is_empty() {
-            let mut report = RestoreReport::empty(Ended::Incomplete);
-            report.left = left(refused);
-            report.outcomes.extend(failed.into_iter().map(|(path, error)| Restored::Failed { path, error }));
-            report.outcomes.extend(records.into_iter().map(|record| Restored::Waiting { path: record.path }));
-            report.outcomes.extend(kept.into_iter().map(|object| Restored::Kept { path: object.path }));
-            return Ok(report);
-        }
         drop((objects, stage));
+        let left = left(refused);
+        if !failed.is_empty() {
+            let waiting = records.into_iter().map(|record| Restored::Waiting { path: record.path });
+            let kept = kept.into_iter().map(|object| Restored::Kept { path: object.path });
+            let outcomes = failed.into_iter().chain(waiting).chain(kept).collect();
+            return Ok(RestoreReport { outcomes, left, ..RestoreReport::empty(Ended::Incomplete) });
+        }
         records.sort_unstable_by(|a, b| a.path.cmp(&b.path));
 
-        let left = left(refused);
         let prefix = self.prefix.as_str().to_owned();
         let publishing = Publishing { prefix, policy, records, kept, refused: left.total };
         let places = Arc::clone(&self.places);
@@ -153,6 +132,35 @@ impl Artifacts {
         })
         .await?;
         self.finish(Finish { left, kept, records, policy, resumed: false }, lock).await
+    }
+
+    /// Lists the store and decides every refusal.
+    async fn plan(&self) -> Result<Plan> {
+        self.progress.report(&Event::Entered(Step::Listing));
+        let listing = self.source.list(&self.prefix);
+        let plan = Plan::read(listing, &self.prefix, &self.limits, &self.reserved).await?;
+        for Refusal { raw, error } in &plan.refused {
+            self.progress.report(&Event::Refused { raw, error });
+        }
+        self.progress.report(&Event::Planned { objects: plan.objects.len() as u64, bytes: plan.bytes });
+        Ok(plan)
+    }
+
+    /// Opens the staged tree for `objects`, and returns which of them it has already.
+    async fn stage(
+        &self,
+        objects: &Arc<Vec<Planned>>,
+        lock: &Arc<Flock>,
+    ) -> Result<(Arc<Stage>, Vec<(usize, Record)>)> {
+        let (places, planned, lock) = (Arc::clone(&self.places), Arc::clone(objects), Arc::clone(lock));
+        let staged = blocking("write", move || {
+            let staged = Stage::reuse(&places, &planned)?;
+            journal::write_fetching(&places.state)?;
+            Ok((Arc::new(Stage::open(places, lock)?), staged))
+        })
+        .await?;
+        self.progress.report(&Event::Entered(Step::Fetching));
+        Ok(staged)
     }
 
     /// Fetches what is not staged yet; fills `records` and returns what went wrong, by index.
@@ -170,9 +178,9 @@ impl Artifacts {
             match staged.next_if(|(staged, _)| *staged == index) {
                 Some((_, record)) => {
                     let (path, bytes) = (&object.path, record.size);
-                    self.progress.tell(&Event::Started { path, bytes });
-                    self.progress.tell(&Event::Moved { path, bytes });
-                    self.progress.tell(&Event::Done { path, bytes });
+                    self.progress.report(&Event::Started { path, bytes });
+                    self.progress.report(&Event::Moved { path, bytes });
+                    self.progress.report(&Event::Done { path, bytes });
                     records.push(record);
                 }
                 None => missing.push(index),
@@ -182,7 +190,7 @@ impl Artifacts {
         let mut batches = std::pin::pin!(
             stream::iter(missing)
                 .map(|index| async move {
-                    let Some(object) = objects.get(index) else { return None };
+                    let object = objects.get(index)?;
                     Some((index, fetcher.fetch(object, stage.part(index)).await))
                 })
                 .buffer_unordered(self.concurrency)
@@ -206,7 +214,7 @@ impl Artifacts {
         Ok(wrong)
     }
 
-    /// Tells which planned paths are taken in the workspace.
+    /// Divides the planned paths into those that are taken in the workspace and those that are free.
     async fn sort_out_local(&self, policy: OnLocal, objects: Vec<Planned>) -> Result<Local> {
         if matches!(policy, OnLocal::ColdStart | OnLocal::RemoteWins) {
             return Ok(Local { present: Vec::new(), absent: objects });
@@ -223,7 +231,7 @@ impl Artifacts {
         .await
     }
 
-    /// Publishes what is staged and draws up the report.
+    /// Publishes what is staged, and makes the report.
     async fn finish(&self, run: Finish, lock: Arc<Flock>) -> Result<RestoreReport> {
         let (places, progress) = (Arc::clone(&self.places), self.progress.clone());
         blocking("publish", move || {
@@ -240,7 +248,7 @@ struct Local {
     absent: Vec<Planned>,
 }
 
-/// A restore whose objects are all in staging, or across already.
+/// A restore whose objects are all in staging, or in the workspace already.
 struct Finish {
     left: Leftovers,
     kept: Vec<Planned>,
@@ -251,13 +259,13 @@ struct Finish {
 
 impl Finish {
     fn publish(self, places: &Places, progress: &Progress) -> Result<RestoreReport> {
-        progress.tell(&Event::Entered(Step::Publishing));
+        progress.report(&Event::Entered(Step::Publishing));
         let fates = publish(places, self.policy, &self.records)?;
         let failed = fates.iter().any(|fate| matches!(fate, Published::Failed(_)));
         if !failed {
             self.write_base(&places.state, &fates)?;
             journal::write_complete(&places.state)?;
-            progress.tell(&Event::Entered(Step::Complete));
+            progress.report(&Event::Entered(Step::Complete));
             // What cannot be removed now, because a guest holds on to it, is removed by the next call.
             let _ = discard(&places.staging, RESTORE);
         }
@@ -269,7 +277,7 @@ impl Finish {
                 Published::Moved => outcomes.push(Restored::Placed { path, bytes: size }),
                 Published::Kept => outcomes.push(Restored::Kept { path }),
                 Published::Refused(error) => {
-                    progress.tell(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                    progress.report(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
                     left.add(path.as_str(), error);
                 }
                 Published::Failed(error) => outcomes.push(Restored::Failed { path, error }),
@@ -292,6 +300,21 @@ impl Finish {
         let placed = fated().filter(|(_, fate)| matches!(fate, Published::Moved));
         base.write_with(state, placed.map(|(record, _)| record))
     }
+}
+
+/// Whether an object does not come in however often it is tried: it is gone, too large, no file in the directory that it
+/// comes from, or one with another on a file system that folds case. To wait for it would keep all others from the
+/// workspace in every call.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::AlreadyExists
+            | ErrorKind::TooLarge
+            | ErrorKind::Symlink
+            | ErrorKind::NotRegular
+            | ErrorKind::HardLinked
+    )
 }
 
 /// The report of a restore that may not touch what is there.

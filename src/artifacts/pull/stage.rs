@@ -1,4 +1,12 @@
 //! Objects that have arrived, written to the staged tree in batches.
+//!
+//! Problem: a restore that was interrupted leaves files in staging. A file may be cut short there, or be of a version
+//! that the store no longer has.
+//!
+//! Defence: a log has a line for each file that is complete, with its version and its hash. The next restore keeps only
+//! what the log lists, the store still has, and the hash confirms.
+//!
+//! What remains: a line that was not written costs one object that is fetched again.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +23,12 @@ use crate::root::{Flock, NewFile, Root, WalkLimits};
 use crate::tree::digest;
 
 /// The directory of a restore in staging.
-pub(crate) const RESTORE: &str = "restore";
+pub(super) const RESTORE: &str = "restore";
 const PARTS: &str = "restore/parts";
 
 /// The staged tree of one restore.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(super) struct Stage {
     places: Arc<Places>,
     log: Mutex<Log>,
     /// Held as long as anything may still be written, even after the caller has gone.
@@ -29,7 +37,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Opens the tree for more files.
-    pub(crate) fn open(places: Arc<Places>, lock: Arc<Flock>) -> Result<Self> {
+    pub(super) fn open(places: Arc<Places>, lock: Arc<Flock>) -> Result<Self> {
         places.staging.ensure_dir(TREE)?;
         places.staging.ensure_dir(PARTS)?;
         let log = Mutex::new(Log::append(&places.state)?);
@@ -38,8 +46,8 @@ impl Stage {
 
     /// Which of `objects` are in the tree already, by index. All else is removed from it.
     ///
-    /// A host that died may have left a part of a file: what the log does not tell of, or tells otherwise, is not there.
-    pub(crate) fn reuse(places: &Places, objects: &[Planned]) -> Result<Vec<(usize, Record)>> {
+    /// A host that died may have left a part of a file: only what the log lists, with the hash that it lists, counts.
+    pub(super) fn reuse(places: &Places, objects: &[Planned]) -> Result<Vec<(usize, Record)>> {
         let Ok(tree) = places.staging.descend(TREE) else {
             return Self::clear(places).map(|()| Vec::new());
         };
@@ -67,18 +75,18 @@ impl Stage {
     }
 
     /// Removes all that an earlier restore has left.
-    pub(crate) fn clear(places: &Places) -> Result<()> {
+    pub(super) fn clear(places: &Places) -> Result<()> {
         discard(&places.staging, RESTORE)?;
         Log::discard(&places.state)
     }
 
     /// A place for a large object until it is complete.
-    pub(crate) fn part(self: &Arc<Self>, index: usize) -> Part {
+    pub(super) fn part(self: &Arc<Self>, index: usize) -> Part {
         Part { stage: Arc::clone(self), path: part_path(index) }
     }
 
-    /// Writes what has arrived and tells the log of it.
-    pub(crate) fn write(
+    /// Writes what has arrived, and adds it to the log.
+    pub(super) fn write(
         &self,
         objects: &[Planned],
         batch: Vec<(usize, Result<Arrived>)>,
@@ -131,7 +139,7 @@ impl Stage {
     }
 }
 
-/// Whether the file that `record` tells of is there with all its bytes.
+/// Whether the file of `record` is there with all its bytes.
 fn is_whole(tree: &Root, record: &Record) -> bool {
     digest(tree, &record.path, record.size)
         .is_ok_and(|(stamp, digest)| (stamp.size, digest) == (record.size, record.digest))
@@ -165,7 +173,7 @@ fn part_path(index: usize) -> PathBuf {
 
 /// Where a large object is written until it is complete.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(super) struct Part {
     stage: Arc<Stage>,
     path: PathBuf,
 }

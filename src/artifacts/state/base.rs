@@ -1,4 +1,10 @@
 //! What this host knows of the store, in its own state: which object held what, and what it was about to put.
+//!
+//! Problem: a host that dies forgets what it has put, and then takes its own object for another host's.
+//!
+//! Defence: a hash is noted before each put and removed when the base has the record.
+//!
+//! What remains: a base that cannot be read counts as none, and the next mirror compares everything again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};

@@ -3,7 +3,7 @@
 //! | journal | staging | workspace | the next call |
 //! |---|---|---|---|
 //! | none | nothing | untouched | begins |
-//! | fetching | some objects, told in the log | untouched | lists again, keeps what is still right |
+//! | fetching | some objects, listed in the log | untouched | lists again, keeps what is still right |
 //! | publishing | what is not published yet | what is | goes on publishing |
 //! | complete | perhaps remains | all | cleans up |
 //!
@@ -21,7 +21,7 @@ use crate::root::Root;
 const JOURNAL: &str = "restore.journal";
 const LOG: &str = "restore.log";
 const HEADER: &str = "beneath-restore 1";
-/// How the line of an object begins whose local file stands.
+/// How the line of an object begins whose local file stays.
 const KEPT: &str = "kept\t";
 
 /// What the journal says.
@@ -143,13 +143,13 @@ impl Log {
         lines::write(&mut self.0, LOG, text)
     }
 
-    /// What the log tells, up to the first line that makes no sense.
+    /// What the log lists, up to the first line that cannot be read.
     pub(crate) fn read(state: &Root) -> Result<impl Iterator<Item = Record>> {
         let lines = lines::read(state, LOG)?.into_iter().flatten();
         Ok(lines.map_while(|line| Record::parse(&line.ok()?)))
     }
 
-    /// Lets the log tell of `records` and of nothing else.
+    /// Replaces the log by one that lists `records`.
     pub(crate) fn rewrite<'a>(state: &Root, records: impl Iterator<Item = &'a Record>) -> Result<()> {
         let mut log = NewLines::new(state, LOG)?;
         for record in records {

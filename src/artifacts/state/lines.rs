@@ -11,24 +11,24 @@ const PIECE: usize = 1 << 16;
 
 /// A file that takes its name, and the place of an earlier one, when it is complete.
 #[derive(Debug)]
-pub(crate) struct NewLines {
+pub(super) struct NewLines {
     name: &'static str,
     file: NewFile,
     text: String,
 }
 
 impl NewLines {
-    pub(crate) fn new(state: &Root, name: &'static str) -> Result<Self> {
+    pub(super) fn new(state: &Root, name: &'static str) -> Result<Self> {
         Ok(Self { name, file: state.new_file(name)?, text: String::new() })
     }
 
     /// Adds what `write` appends.
-    pub(crate) fn add(&mut self, write: impl FnOnce(&mut String)) -> Result<()> {
+    pub(super) fn add(&mut self, write: impl FnOnce(&mut String)) -> Result<()> {
         write(&mut self.text);
         if self.text.len() > PIECE { self.flush() } else { Ok(()) }
     }
 
-    pub(crate) fn commit(mut self) -> Result<()> {
+    pub(super) fn commit(mut self) -> Result<()> {
         self.flush()?;
         self.file.commit_replace()
     }
@@ -42,7 +42,7 @@ impl NewLines {
 
 /// The lines of `name`, if there is such a file. A line without its end was being written when the host died, and is
 /// left out.
-pub(crate) fn read(
+pub(super) fn read(
     state: &Root,
     name: &'static str,
 ) -> Result<Option<impl Iterator<Item = Result<String>> + use<>>> {
@@ -62,7 +62,7 @@ pub(crate) fn read(
 }
 
 /// Opens `name` for more lines.
-pub(crate) fn append(state: &Root, name: &str) -> Result<File> {
+pub(super) fn append(state: &Root, name: &str) -> Result<File> {
     let mut options = cap_std::fs::OpenOptions::new();
     options.append(true).create(true);
     let file = cap_std::fs::Dir::from(state.try_clone()?).open_with(name, &options);
@@ -70,10 +70,10 @@ pub(crate) fn append(state: &Root, name: &str) -> Result<File> {
 }
 
 /// Adds `text` to a file that was opened by [`append`].
-pub(crate) fn write(file: &mut File, name: &str, text: &str) -> Result<()> {
+pub(super) fn write(file: &mut File, name: &str, text: &str) -> Result<()> {
     file.write_all(text.as_bytes()).map_err(|error| failed("write", name, error))
 }
 
-pub(crate) fn failed(operation: &'static str, name: &str, error: std::io::Error) -> Error {
+pub(super) fn failed(operation: &'static str, name: &str, error: std::io::Error) -> Error {
     Error::new(operation, name, ErrorKind::Io).with_source(error)
 }

@@ -1,4 +1,11 @@
 //! The three directories that artifacts work in, and the lock on them.
+//!
+//! Problem: two calls on one session would publish and journal over each other; staging on another mount could not be
+//! published by a rename.
+//!
+//! Defence: one lock in the state, which the kernel gives up with the process, and a rename that is tried at the start.
+//!
+//! What remains: the lock is advisory, and not every network file system has it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -84,7 +84,7 @@ pub(crate) fn unhex(text: &str) -> Option<Digest> {
 }
 
 /// Makes `text` printable, without white space, and never `-` alone.
-pub(crate) fn escape(text: &str, out: &mut String) {
+pub(super) fn escape(text: &str, out: &mut String) {
     for byte in text.bytes() {
         match byte {
             b'!'..=b'$' | b'&'..=b',' | b'.'..=b'~' => out.push(char::from(byte)),
@@ -95,7 +95,7 @@ pub(crate) fn escape(text: &str, out: &mut String) {
     }
 }
 
-pub(crate) fn unescape(text: &str) -> Option<String> {
+pub(super) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

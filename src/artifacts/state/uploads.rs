@@ -1,7 +1,11 @@
-//! The uploads in parts that are under way, in the host's own state, so that what a crash leaves in the store is
-//! removed by the next mirror.
+//! The uploads in parts that are under way, in the host's own state.
 //!
-//! Only ids that this session has noted are aborted: what the store lists may be another host's work.
+//! Problem: a host that dies leaves parts in the store, which cost and are in no listing.
+//!
+//! Defence: the id of each upload is noted before its first part, and the next mirror discards it. Only ids that this
+//! session has noted are discarded: what the store lists may be another host's work.
+//!
+//! What remains: an upload between its start and its note, and those of a session that is never mirrored again.
 
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};

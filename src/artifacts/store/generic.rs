@@ -39,7 +39,7 @@ pub(super) struct Generic {
     signer: Option<Arc<dyn Signer>>,
 }
 
-/// What can be said of a store of which nothing is known.
+/// The abilities of a store of which nothing is known.
 const ANY: Abilities = Abilities {
     put: Conditions::both(Compares::AsServer),
     complete: Conditions::both(Compares::Never),

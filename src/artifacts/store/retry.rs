@@ -1,4 +1,10 @@
 //! How often a store is asked, and how long it is waited for.
+//!
+//! Problem: a store may fail for a moment, answer with endless silence, or send one byte a minute.
+//!
+//! Defence: one loop makes every call again. Each attempt has a limit, and the pauses grow.
+//!
+//! What remains: a caller waits for as long as attempts, pauses and limits allow together.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,16 +70,16 @@ impl Retry {
     /// Calls about `path`, whose failed attempts are reported to `progress`.
     pub(crate) fn about<'a>(self, progress: &'a Progress, path: &'a SafePath) -> Calls<'a> {
         let subject = path.as_utf8_path().as_std_path();
-        Calls { told: Some((progress, path)), ..self.of("ask for", subject) }
+        Calls { listener: Some((progress, path)), ..self.of("ask for", subject) }
     }
 
-    /// Calls of `operation` on `subject`, whose failed attempts nobody hears of.
+    /// Calls of `operation` on `subject`, whose failed attempts are not reported.
     pub(super) fn of<'a>(self, operation: &'static str, subject: &'a Path) -> Calls<'a> {
         Calls {
             retry: self,
             operation,
             subject,
-            told: None,
+            listener: None,
             limit: None,
             passes: |error| error.kind() == ErrorKind::Io,
             take_back: &|| 0,
@@ -95,7 +101,7 @@ pub(crate) struct Calls<'a> {
     retry: Retry,
     operation: &'static str,
     subject: &'a Path,
-    told: Option<(&'a Progress, &'a SafePath)>,
+    listener: Option<(&'a Progress, &'a SafePath)>,
     limit: Option<Duration>,
     passes: fn(&Error) -> bool,
     take_back: &'a (dyn Fn() -> u64 + Sync),
@@ -132,8 +138,8 @@ impl<'a> Calls<'a> {
             };
             let Some(delay) = self.retry.pause(attempt) else { return Err(error) };
             let moved = (self.take_back)();
-            if let Some((progress, path)) = self.told {
-                progress.tell(&Event::Retried { path, attempt, moved, delay, error: &error });
+            if let Some((progress, path)) = self.listener {
+                progress.report(&Event::Retried { path, attempt, moved, delay, error: &error });
             }
             tokio::time::sleep(delay).await;
             attempt += 1;

@@ -1,16 +1,16 @@
 //! One page of an S3 listing, read with bounds.
 //!
-//! The problem: the page comes over the network and carries keys that others chose. Plain XML cannot hold every key
+//! Problem: the page comes over the network and carries keys that others chose. Plain XML cannot hold every key
 //! (a control character makes it unreadable), so the request asks for URL-encoded keys.
 //!
-//! The defence: only the few elements of interest are read, at their exact depth.
+//! Defence: only the few elements of interest are read, at their exact depth.
 
 use percent_encoding::percent_decode;
 
 use super::xml::{self, Malformed};
 use crate::artifacts::store::object::Listed;
 
-/// What one page tells.
+/// What one page contains.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) objects: Vec<Listed>,

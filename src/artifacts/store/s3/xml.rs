@@ -1,20 +1,20 @@
 //! The XML of S3, read with bounds.
 //!
-//! The problem: it comes over the network and carries text that others chose.
+//! Problem: it comes over the network and carries text that others chose.
 //!
-//! The defence: no document type, no entities but the predefined, no deep nesting, no text longer than a key can be.
+//! Defence: no document type, no entities but the predefined, no deep nesting, no text longer than a key can be.
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
 /// Longest text of one element: 1024 bytes of key, each as `%XX`.
-pub(crate) const TEXT_MAX: usize = 4096;
+pub(super) const TEXT_MAX: usize = 4096;
 const DEPTH_MAX: usize = 8;
 
 /// Why an answer cannot be read.
 pub(super) type Malformed = &'static str;
 
-/// Tells `element` of each element at its end: the names from the root down to it, and its text. Ends with the root.
+/// Calls `element` at the end of each element, with the names from the root down to it and its text. Ends with the root.
 pub(super) fn read(
     xml: &[u8],
     mut element: impl FnMut(&[&str], String) -> Result<(), Malformed>,
