@@ -73,7 +73,7 @@ pub enum Step {
     Fetching,
     /// Files are being moved to where the guest sees them.
     Publishing,
-    /// All is done and known to be done.
+    /// All is done, and the journal says so.
     Complete,
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket where `judge` decides on each request; it is told how many of the kind came before.
+    /// A bucket where `judge` decides on each request; it is given how many of the kind came before.
     pub(crate) fn new(judge: impl Fn(&Request, usize) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let bucket = Self { port: listener.local_addr().unwrap().port(), state: Arc::default() };

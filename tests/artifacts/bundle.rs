@@ -196,10 +196,10 @@ async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
         publish(&source, "1", &[("SKILL.md", b"one"), ("a/b", b"12345")]).await;
         put(&source, "skills/pdf tools/1/no part of it", b"x").await;
         let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let told = std::sync::Arc::clone(&planned);
+        let seen = std::sync::Arc::clone(&planned);
         let bundles = bundles(&home, &source).with_progress(move |event| {
             if let Event::Planned { objects, bytes } = event {
-                told.lock().unwrap().push((*objects, *bytes));
+                seen.lock().unwrap().push((*objects, *bytes));
             }
         });
         assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());

@@ -50,7 +50,7 @@ impl Job<'_> {
         command
     }
 
-    /// Runs the task in a child; tells whether it came to its end.
+    /// Runs the task in a child; returns whether it came to its end.
     fn run(self, home: &Home, death: Death) -> bool {
         let at = if let Death::Event(n) = death { n } else { usize::MAX };
         let command = Command::new(std::env::current_exe().unwrap());
@@ -175,7 +175,7 @@ pub(crate) async fn publish_versions(source: &Source, count: usize) -> [Tree; 2]
     trees
 }
 
-/// Numbers that differ from run to run, and are told so that a run can be looked into.
+/// Numbers that differ from run to run, and are printed so that a run can be repeated.
 struct Moments(u64);
 
 impl Moments {

@@ -26,7 +26,7 @@ fn change(home: &Home, hashing: Hashing, act: impl FnOnce(&Home)) -> Diff {
     before.diff(&Snapshot::take(&root, &[], hashing).unwrap())
 }
 
-/// Files old enough that their stamps tell every change.
+/// Files old enough that their stamps show every change.
 fn settled(files: &[(&str, &str)]) -> Home {
     let home = Home::new();
     for (path, content) in files {
@@ -492,10 +492,10 @@ async fn planned_bytes_of_a_mirror_are_those_of_the_files() {
     fs::write(home.workspace("a"), "12345").unwrap();
     fs::write(home.workspace("b"), "678").unwrap();
     let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = std::sync::Arc::clone(&planned);
+    let seen = std::sync::Arc::clone(&planned);
     let artifacts = home.artifacts(&source).with_progress(move |event| {
         if let Event::Planned { objects, bytes } = event {
-            told.lock().unwrap().push((*objects, *bytes));
+            seen.lock().unwrap().push((*objects, *bytes));
         }
     });
     assert!(mirror(&artifacts).await.is_complete());

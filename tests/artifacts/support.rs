@@ -218,7 +218,7 @@ pub(crate) fn directory() -> Source {
     Source::new(Arc::new(object_store::local::LocalFileSystem::new_with_prefix(home).unwrap()))
 }
 
-/// A directory that stands for a store, and the source on it.
+/// A directory as a store, and the source on it.
 pub(crate) fn local() -> (PathBuf, Source) {
     let home = tempfile::tempdir().unwrap().keep();
     let source = Source::local(&home, ambient_authority()).unwrap();

@@ -28,17 +28,17 @@ async fn mirror(artifacts: &Artifacts) -> MirrorReport {
     artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap()
 }
 
-/// Few attempts, short pauses, and the attempts that failed as they are told.
-fn telling(home: &Home, source: &Source, silence: Duration) -> (Artifacts, Arc<Mutex<Vec<u32>>>) {
+/// Few attempts, short pauses, and a list of the attempts that failed.
+fn listening(home: &Home, source: &Source, silence: Duration) -> (Artifacts, Arc<Mutex<Vec<u32>>>) {
     let retry = Retry::default()
         .with_attempts(3)
         .with_pause(Duration::from_millis(5), Duration::from_millis(20))
         .with_silence(silence);
     let retried = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&retried);
+    let seen = Arc::clone(&retried);
     let artifacts = home.artifacts(source).with_retry(retry).with_progress(move |event| {
         if let Event::Retried { attempt, .. } = event {
-            told.lock().unwrap().push(*attempt);
+            seen.lock().unwrap().push(*attempt);
         }
     });
     (artifacts, retried)
@@ -52,7 +52,7 @@ fn said(body: &str) -> Answer {
     Answer::Whole(200, body.as_bytes().to_vec())
 }
 
-/// A bucket whose first completion waits until it is released, and tells when it waits.
+/// A bucket whose first completion waits until it is released, and sends a message when it waits.
 fn held() -> (Bucket, oneshot::Receiver<()>, Arc<AtomicBool>) {
     let (sender, waiting) = oneshot::channel();
     let sender = Mutex::new(Some(sender));
@@ -107,7 +107,7 @@ async fn mirror_through(ask: Ask, first: usize, faults: usize, fault: Answer, si
     });
     let home = Home::new();
     fs::write(home.workspace("large"), vec![7; SPLIT]).unwrap();
-    let (artifacts, retried) = telling(&home, &bucket.source(), silence);
+    let (artifacts, retried) = listening(&home, &bucket.source(), silence);
     let report = mirror(&artifacts).await;
     assert!(report.is_complete() && report.uploaded() == 1, "{name}: {report:?}");
     let attempts: Vec<u32> = (1..).take(faults).collect();
@@ -145,7 +145,7 @@ async fn deletion_and_its_comparison_are_retried() {
             });
         let home = Home::new();
         fs::write(home.workspace("a"), "soon gone").unwrap();
-        let (artifacts, retried) = telling(&home, &bucket.source(), PATIENT);
+        let (artifacts, retried) = listening(&home, &bucket.source(), PATIENT);
         assert_eq!(mirror(&artifacts).await.uploaded(), 1);
         fs::remove_file(home.workspace("a")).unwrap();
         broken.store(true, Ordering::SeqCst);
@@ -203,7 +203,7 @@ async fn completion_that_fails_behind_a_200_is_no_success() {
         });
         let home = Home::new();
         fs::write(home.workspace("large"), vec![7; SPLIT]).unwrap();
-        let (artifacts, _) = telling(&home, &bucket.source(), PATIENT);
+        let (artifacts, _) = listening(&home, &bucket.source(), PATIENT);
         let report = mirror(&artifacts).await;
         let found = match report.outcomes.as_slice() {
             [Mirrored::Failed { error, .. }] => Some(error.kind()),
@@ -306,7 +306,7 @@ async fn race_in_the_middle(source: &Source) -> (MirrorReport, Vec<u8>) {
     fs::write(two.workspace("large"), vec![2; 10]).unwrap();
     let theirs = Arc::new(two.artifacts(source));
     let (put, runtime) = (Arc::new(Mutex::new(Some(theirs))), tokio::runtime::Handle::current());
-    // The first is told that its upload has begun, and the second is through before it goes on.
+    // The first hears that its upload has begun, and the second is done before it goes on.
     let artifacts = one.artifacts(source).with_progress(move |event| {
         if let Event::Started { .. } = event
             && let Some(theirs) = put.lock().unwrap().take()
@@ -337,10 +337,10 @@ async fn large_object_in_memory_is_put_on_a_condition_and_so_in_one_request() {
         let moved = Arc::new(Mutex::new(Vec::new()));
         let hosts = [(&one, 1), (&two, 2)].map(|(home, byte)| {
             fs::write(home.workspace("large"), vec![byte; LARGE]).unwrap();
-            let told = Arc::clone(&moved);
+            let seen = Arc::clone(&moved);
             home.artifacts(&source).with_progress(move |event| {
                 if let Event::Moved { bytes, .. } = event {
-                    told.lock().unwrap().push(*bytes);
+                    seen.lock().unwrap().push(*bytes);
                 }
             })
         });

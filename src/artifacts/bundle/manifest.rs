@@ -93,8 +93,8 @@ impl Manifest {
 
     /// Whether the directory `path` beneath `root` holds exactly these files, with this content.
     ///
-    /// What cannot be looked at, or has more than `limits` allow, is not the bundle: installing it again is the answer to
-    /// all that a guest may have put there.
+    /// What cannot be looked at, or has more than `limits` allow, is not the bundle: it is installed again, whatever a
+    /// guest has put there.
     pub(super) fn matches(&self, root: &Root, path: &str, limits: &ObjectLimits) -> bool {
         let Ok(top) = root.descend(path) else { return false };
         let Ok(walk) = top.walk(".", WalkLimits::default()) else { return false };

@@ -38,7 +38,7 @@ impl Plan {
     /// Reads a listing to its end.
     ///
     /// Fails as a whole if the store cannot be listed, or if there are more objects or bytes than the limits allow:
-    /// a part chosen by chance is no restore.
+    /// an arbitrary part would look like the whole.
     pub(super) async fn read(
         mut listing: impl Stream<Item = Result<Listed>> + Unpin,
         prefix: &Prefix,

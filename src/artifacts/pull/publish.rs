@@ -13,7 +13,7 @@ use crate::artifacts::policy::OnLocal;
 use crate::artifacts::state::{Places, Record};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The staged tree, and where what gives way to it goes.
+/// The staged tree, and the directory for what it replaces.
 pub(super) const TREE: &str = "restore/tree";
 pub(super) const TRASH: &str = "restore/trash";
 
@@ -29,7 +29,7 @@ pub(super) enum Published {
     Kept,
     /// The guest is in the way.
     Refused(Error),
-    /// The system is; the next call tries again.
+    /// The system is in the way; the next call tries again.
     Failed(Error),
 }
 

@@ -34,7 +34,7 @@ impl Artifacts {
     ///
     /// First the store is listed and every refusal is decided: bad keys, reserved names, duplicates, files where
     /// others need a directory, limits. Then the objects are fetched into staging. Only when all have arrived are
-    /// they moved to the workspace. A crash at any point, or dropping the future, is made good by the next call.
+    /// they moved to the workspace. After a crash at any point, or when the future was dropped, the next call completes it.
     ///
     /// # Errors
     /// The store's error if it cannot be listed; [`ErrorKind::TooMany`] or [`ErrorKind::TooLarge`] if it lists more than

@@ -65,7 +65,7 @@ impl Stage {
         }
         staged.sort_by_key(|(index, _)| *index);
         staged.dedup_by_key(|(index, _)| *index);
-        // What cannot be sorted out is not worth keeping.
+        // A tree that cannot be cleaned up is removed, and its objects are fetched again.
         if staged.is_empty() || keep_only(&tree, objects, &staged).is_err() {
             return Self::clear(places).map(|()| Vec::new());
         }

@@ -260,7 +260,7 @@ fn walk(root: &Root, prefix: &str, sender: &mpsc::Sender<Result<Listed>>) -> Res
         let object = match entry {
             Ok(entry) if entry.metadata().is_dir() => continue,
             Ok(entry) => listed(key(entry.path()), entry.metadata()),
-            // A part chosen by chance is no listing.
+            // An arbitrary part would look like the whole.
             Err(error) if seen as u64 >= ENTRIES => return Err(error),
             // A directory that cannot be entered is a key that ends in `/`: one refusal.
             Err(error) => {

@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// How many bytes give way, and to what: what XML is made of, mostly.
+    /// How many bytes are replaced, and by what: mostly by pieces of XML.
     fn mutation() -> impl Strategy<Value = (usize, Vec<u8>)> {
         let pieces = sample::select(vec![
             "<",
