@@ -1,9 +1,11 @@
 //! What the kernel says about an entry.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::path::Arg;
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +92,7 @@ impl Metadata {
 
     pub(super) fn from_statx(statx: &Statx) -> Self {
         let stamp = |stamp: StatxTimestamp| (stamp.tv_sec, stamp.tv_nsec);
-        let told = |field: StatxFlags| statx.stx_mask & field.bits() != 0;
+        let known = |field: StatxFlags| statx.stx_mask & field.bits() != 0;
         Self {
             mode: statx.stx_mode,
             nlink: statx.stx_nlink,
@@ -100,13 +102,13 @@ impl Metadata {
             size: statx.stx_size,
             blocks: statx.stx_blocks,
             mount: MountId {
-                id: told(StatxFlags::MNT_ID).then_some(statx.stx_mnt_id),
+                id: known(StatxFlags::MNT_ID).then_some(statx.stx_mnt_id),
                 device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
             },
             accessed: stamp(statx.stx_atime),
             modified: stamp(statx.stx_mtime),
             changed: stamp(statx.stx_ctime),
-            created: told(StatxFlags::BTIME).then(|| stamp(statx.stx_btime)),
+            created: known(StatxFlags::BTIME).then(|| stamp(statx.stx_btime)),
         }
     }
 
@@ -115,7 +117,7 @@ impl Metadata {
         (self.changed, self.modified)
     }
 
-    /// The mount the entry is on, so far as the kernel tells.
+    /// The mount the entry is on, so far as the kernel reports it.
     pub(super) fn mount(&self) -> MountId {
         self.mount
     }
@@ -230,6 +232,25 @@ impl Metadata {
     pub fn created(&self) -> Option<SystemTime> {
         self.created.map(time)
     }
+}
+
+/// Describes the entry behind a descriptor.
+pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Describes one entry of a directory, a link itself included.
+pub(super) fn describe_at(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Describes an entry, or with an empty name the descriptor itself, by asking the file system: FUSE and network file
+/// systems let the kernel cache the link count.
+pub(super) fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags =
+        AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
 /// Identifies a mount.

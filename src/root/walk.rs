@@ -6,7 +6,9 @@
 //! Defence: every level is opened from the handle of the one above, without following links, and each entry is
 //! described from its directory's handle. Depth and count are limited, and what is cut off is said.
 //!
-//! Left: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
+//! What remains: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
+
+pub(super) mod scan;
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,9 +20,9 @@ use rustix::io::Errno;
 
 use super::Root;
 use super::metadata::Metadata;
-use super::path::{Checked, Meant};
-use super::resolve::describe_at;
-use super::scan::Scanner;
+use super::metadata::describe_at;
+use super::resolve::path::{Checked, Meant};
+use super::walk::scan::Scanner;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many entries in a row may be gone before they can be described.

@@ -36,9 +36,9 @@ use crate::report::Leftovers;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    pub(super) entries: u64,
-    pub(super) passes: u32,
-    pub(super) time: Duration,
+    pub(in crate::root) entries: u64,
+    pub(in crate::root) passes: u32,
+    pub(in crate::root) time: Duration,
 }
 
 impl Default for Budget {
@@ -49,7 +49,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// No bound at all. A guest that creates faster than this removes keeps it going for ever.
+    /// No bound at all. A guest that creates faster than this removes keeps it going without end.
     #[must_use]
     pub fn unlimited() -> Self {
         Self { entries: u64::MAX, passes: u32::MAX, time: Duration::MAX }

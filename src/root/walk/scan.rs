@@ -15,17 +15,17 @@ const WITHOUT_NAMES: u32 = 64;
 
 /// A buffer that any number of directories can be read through, one after the other.
 #[derive(Debug)]
-pub(super) struct Scanner(Vec<u8>);
+pub(in crate::root) struct Scanner(Vec<u8>);
 
 impl Scanner {
-    pub(super) fn new() -> Self {
+    pub(in crate::root) fn new() -> Self {
         Self(Vec::with_capacity(BUFFER))
     }
 
     /// Visits the next bufferful of entries; the kernel keeps the position in `dir`. Says whether there may be more.
     ///
     /// The type is a hint: it may be unknown, stale or a lie. The name is one component, and neither `.` nor `..`.
-    pub(super) fn next_batch(
+    pub(in crate::root) fn next_batch(
         &mut self,
         dir: BorrowedFd<'_>,
         mut visit: impl FnMut(&CStr, FileType),
@@ -40,7 +40,7 @@ impl Scanner {
                 return Ok(more);
             }
         }
-        // A file system that a guest serves may list `.` for ever.
+        // A file system that a guest serves may list `.` without end.
         Err(Errno::IO)
     }
 
