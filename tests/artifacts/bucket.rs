@@ -138,6 +138,11 @@ impl Bucket {
         state.objects.get(&format!("sessions/s1/{path}")).map(|(content, _)| content.clone())
     }
 
+    /// Puts an object under any key, past every client.
+    pub(crate) fn plant(&self, key: &str) {
+        self.state.lock().unwrap().objects.insert(key.to_owned(), (b"planted".to_vec(), 0));
+    }
+
     /// Uploads in parts that are neither completed nor aborted.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().unwrap().uploads.len()

@@ -2,6 +2,8 @@
 //!
 //! A new store is one file in `src/artifacts/store` and one row in [`stores`].
 
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use beneath::artifacts::Source;
@@ -12,7 +14,7 @@ use futures_util::future::BoxFuture;
 
 use crate::bucket::{Act, Bucket};
 use crate::keys::AWKWARD;
-use crate::support::{self, Server, skip};
+use crate::support::{self, skip};
 
 /// Checks one thing on a store, at keys that start with the given prefix.
 type Claim = fn(Source, String) -> BoxFuture<'static, ()>;
@@ -52,10 +54,11 @@ async fn stores() -> Vec<(&'static str, Source)> {
     ];
     #[cfg(feature = "gcp")]
     stores.push(("bucket, as GCS", Bucket::new(|_, _| Act::Serve).gcs()));
-    let servers: [(_, _, fn() -> Option<&'static Server>); 2] =
-        [("moto", "moto, own client", support::moto), ("SeaweedFS", "SeaweedFS, own client", support::weed)];
-    for (raw, plain, start) in servers {
-        let Some(server) = start() else {
+    for (raw, plain, server) in [
+        ("moto", "moto, own client", support::moto()),
+        ("SeaweedFS", "SeaweedFS, own client", support::weed()),
+    ] {
+        let Some(server) = server else {
             skip(&format!("{raw} is neither on PATH nor in BENEATH_MOTO or BENEATH_WEED"));
             continue;
         };
@@ -78,6 +81,36 @@ async fn every_store_keeps_every_claim() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Keys that a path type rewrites or does not take.
+const PLANTED: [&str; 7] = ["../x", "a/../b", "a//b", "dir/", "/abs", "\u{1}", "tab\t"];
+
+#[tokio::test]
+async fn store_that_lists_raw_keys_lists_every_planted_key() {
+    let bucket = Bucket::new(|_, _| Act::Serve);
+    let mut planted: Vec<_> = PLANTED.iter().map(|key| format!("raw/{key}")).collect();
+    planted.iter().for_each(|key| bucket.plant(key));
+    planted.sort();
+    let source = bucket.source();
+    assert!(source.backend().abilities().raw_keys);
+    assert_eq!(keys(source.backend(), "raw/").await, planted);
+
+    // The control: the store's own client ends its listing at the first of them, and says that it may.
+    let plain = Source::new(Arc::new(bucket.builder().build().unwrap()));
+    let listed: Result<Vec<_>, _> = plain.backend().list("raw/").try_collect().await;
+    assert!(listed.is_err() && !plain.backend().abilities().raw_keys);
+
+    let (home, source) = support::local();
+    let names: [&[u8]; 4] = [b"\xff", b"tab\t", b"#1", b"back\\slash"];
+    std::fs::create_dir(home.join("raw")).unwrap();
+    for name in names {
+        std::fs::write(home.join("raw").join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
+    }
+    let listed: Vec<_> = source.backend().list("raw/").try_collect().await.unwrap();
+    let listed: BTreeSet<Vec<u8>> = listed.into_iter().map(|object| object.key).collect();
+    assert!(source.backend().abilities().raw_keys);
+    assert_eq!(listed, names.map(|name| [b"raw/", name].concat()).into());
 }
 
 #[test]
@@ -270,7 +303,7 @@ async fn delete(source: Source, at: String) {
     put(store, &two, "2").await;
     for _ in 0..2 {
         store.delete(&one).await.unwrap();
-        assert_eq!(keys(store, &at).await, [two.clone()]);
+        assert_eq!(keys(store, &at).await, std::slice::from_ref(&two));
     }
     assert_eq!((read(store, &one).await, read(store, &two).await), (None, Some(b"2".to_vec())));
 }
