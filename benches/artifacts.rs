@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use beneath::artifacts::{Ended, Hashing, OnLocal, Snapshot};
 use beneath::{Root, ambient_authority};
-use object_store::ObjectStoreExt as _;
 use support::Home;
 
 const ROUNDS: usize = 5;
@@ -119,8 +118,7 @@ async fn seaweed() {
     let (bucket, source) = server.bucket().await;
     let content = vec![b'x'; 16 << 10];
     for n in 0..2000 {
-        let key = object_store::path::Path::parse(format!("{}f{n:04}", support::prefix())).unwrap();
-        source.store().put(&key, content.clone().into()).await.unwrap();
+        support::put_object(&source, &format!("f{n:04}"), &content).await;
     }
     let endpoint = format!("http://127.0.0.1:{}", server.port);
     let from = format!("{bucket}/{}", support::prefix());

@@ -58,17 +58,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let report = artifacts.restore(OnLocal::ColdStart).await?;
     bar.finish_and_clear();
 
+    for (_, error) in report.refused() {
+        println!("refused  {error}");
+    }
     for outcome in &report.outcomes {
         match outcome {
             Restored::Placed { path, bytes } => println!("placed   {path} ({bytes} bytes)"),
             Restored::Kept { path } => println!("kept     {path}"),
             Restored::Waiting { path } => println!("waiting  {path}"),
-            Restored::Refused { error, .. } => println!("refused  {error}"),
             Restored::Failed { error, .. } => println!("failed   {error}"),
             _ => {}
         }
     }
-    println!("{:?}: {} placed, {} refused", report.ended, report.placed(), report.refused().count());
+    println!("{:?}: {} placed, {} refused", report.ended, report.placed(), report.left.total);
     Ok(())
 }
 
@@ -90,7 +92,7 @@ async fn memory() -> Result<Source, Box<dyn Error>> {
     for n in 0..200 {
         store.put(&Path::parse(format!("sessions/demo/frames/{n:03}.bin"))?, vec![0; 10_000].into()).await?;
     }
-    Ok(Source::new(Arc::new(store)))
+    Ok(Source::memory(Arc::new(store)))
 }
 
 #[cfg(feature = "aws")]

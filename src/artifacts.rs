@@ -37,14 +37,14 @@
 //!
 //! | store | one request | in parts |
 //! |---|---|---|
-//! | S3 by `Source::s3` | yes, up to 8 MiB | yes, where the server heeds `If-Match` and `If-None-Match` of a completion, as Amazon documents |
+//! | S3 by `Source::s3` | yes, up to 8 MiB | yes, where the server checks `If-Match` and `If-None-Match` of a completion, as Amazon documents |
 //! | S3 Express, S3 with customer keys | yes, up to 16 MiB | no |
 //! | GCS, Azure, others by [`Source::new`] | as the store does, up to 16 MiB | no |
-//! | `InMemory` | yes, of any size | never |
+//! | [`Source::memory`] | yes, of any size | never |
 //! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
 //!
 //! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
-//! puts between the two is overwritten. So it is with servers that heed the condition of a completion without a lock: of
+//! puts between the two is overwritten. The same holds for servers that check the condition of a completion without a lock: of
 //! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2 up to seven; moto ignores `If-Match` there. Of
 //! eight puts in one request both let one through.
 //!
@@ -67,7 +67,7 @@
 //! let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
 //! let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
 //! let prefix = Prefix::session(&SessionId::new("s1"));
-//! let artifacts = Artifacts::new(Source::new(store), prefix, places)?;
+//! let artifacts = Artifacts::new(Source::memory(store), prefix, places)?;
 //!
 //! let report = artifacts.restore(OnLocal::ColdStart).await?;
 //! assert_eq!(report.ended, Ended::Complete);
@@ -78,50 +78,39 @@
 //! # }
 //! ```
 
-mod base;
 mod bundle;
-mod fetch;
-mod journal;
+mod disk;
 mod key;
-mod leftover;
-mod limits;
-mod lines;
-#[cfg(feature = "aws")]
-mod listing;
 mod live;
-mod local;
 mod mirror;
-mod parts;
-mod plan;
+mod policy;
 mod progress;
-mod publish;
-mod record;
-mod restore;
-#[cfg(feature = "aws")]
-mod s3;
-mod snapshot;
-mod source;
-mod stage;
+mod pull;
 mod state;
-mod upload;
-#[cfg(feature = "aws")]
-mod xml;
+mod store;
 
 use std::sync::Arc;
 
-pub use bundle::{Bundle, Bundles, Installed, Manifest};
+pub use bundle::{Bundle, Bundles, Change, Installed, Manifest};
 pub use key::Prefix;
-pub use limits::{ObjectLimits, Retry};
 pub use live::Put;
-pub use mirror::{Deletions, MirrorReport, Mirrored, Overwrites};
+pub use mirror::{MirrorReport, Mirrored};
+pub use policy::{Deletions, OnLocal, Overwrites};
+pub use progress::{Event, Step};
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use plan::plan;
-pub use progress::{Event, Step};
-pub use restore::{Ended, OnLocal, RestoreReport, Restored};
-pub use snapshot::{Diff, Hashing, Snapshot};
-pub use source::{Listed, Source};
+pub use pull::plan;
+pub use pull::{Ended, RestoreReport, Restored};
 pub use state::Places;
+pub use store::{Listed, Retry, Source};
+
+/// The trait behind a [`Source`], for the suite that every store must pass. No part of the API.
+#[doc(hidden)]
+pub mod conformance {
+    pub use super::store::{Abilities, Backend, Body, Compares, Condition, Conditions, Parts};
+}
+
+pub use crate::tree::{Diff, Hashing, ObjectLimits, Snapshot};
 
 use crate::error::Result;
 use crate::name::SafeName;
@@ -186,7 +175,7 @@ impl Artifacts {
         self
     }
 
-    /// Tells `listener` of every event, on the thread where it happens: it should be quick.
+    /// Reports every event to `listener`, on the thread where it happens: it should be quick.
     #[must_use]
     pub fn with_progress(mut self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.progress = Progress::to(listener);

@@ -96,6 +96,8 @@ mod report;
 mod root;
 #[cfg(feature = "session")]
 pub mod session;
+#[cfg(feature = "artifacts")]
+mod tree;
 
 pub use cap_std::{AmbientAuthority, ambient_authority};
 

@@ -72,7 +72,7 @@ impl Leftovers {
         }
     }
 
-    #[cfg(any(feature = "session", feature = "artifacts"))]
+    #[cfg(feature = "session")]
     pub(crate) fn absorb(&mut self, other: Self) {
         self.total += other.total;
         let room = Self::FIRST.saturating_sub(self.first.len());

@@ -5,20 +5,24 @@ use std::fmt::Write as _;
 
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use source::Listed;
+use artifacts::store::object::Listed;
 
 /// The crate's own files: through the crate they would bring all of the cloud's client with them.
-#[path = "../../src/artifacts/listing.rs"]
-mod listing;
-#[path = "../../src/artifacts/xml.rs"]
+#[path = "../../src/artifacts/store/s3/page.rs"]
+mod page;
+#[path = "../../src/artifacts/store/s3/xml.rs"]
 mod xml;
 
-mod source {
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Listed {
-        pub key: Vec<u8>,
-        pub size: u64,
-        pub etag: Option<String>,
+mod artifacts {
+    pub mod store {
+        pub mod object {
+            #[derive(Clone, Debug, PartialEq, Eq)]
+            pub struct Listed {
+                pub key: Vec<u8>,
+                pub size: u64,
+                pub etag: Option<String>,
+            }
+        }
     }
 }
 
@@ -34,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 fn bounded(raw: &[u8]) {
-    match listing::parse(raw) {
+    match page::parse(raw) {
         Ok(page) => {
             let longest = |text: &Option<String>| text.as_ref().map_or(0, String::len);
             assert!(
@@ -155,9 +159,9 @@ fn read_back(page: Written) {
     let expected = match next {
         _ if overlong => Err("answer has an overlong text"),
         Some(next) if next.is_empty() => Err("listing goes on without a token"),
-        next => Ok(listing::Page { objects: expected, next }),
+        next => Ok(page::Page { objects: expected, next }),
     };
-    assert_eq!(listing::parse(xml.as_bytes()), expected, "{xml}");
+    assert_eq!(page::parse(xml.as_bytes()), expected, "{xml}");
 }
 
 /// Without what XML cannot hold.

@@ -1,13 +1,13 @@
 //! How a path becomes an object key, and the exact way back.
 //!
-//! The problem: a key is text that others may choose. A program that *searches* a key for the prefix of a user finds
+//! Problem: a key is text that others may choose. A program that *searches* a key for the prefix of a user finds
 //! it where a guest put it, and one that strips a prefix "if it is there" reads two keys as one path.
 //!
-//! The defence: a key is a prefix, built from typed parts and ending in `/`, followed by a [`SafePath`]. Reading a key
+//! Defence: a key is a prefix, built from typed parts and ending in `/`, followed by a [`SafePath`]. Reading a key
 //! compares the whole prefix at byte 0 and checks all that follows; nothing is decoded, so one path has one key and
 //! one key has at most one path.
 //!
-//! What is left: the prefix says where objects live, not who may ask for them. Authorise before choosing it.
+//! What remains: the prefix says where objects live, not who may ask for them. Authorise before choosing it.
 
 use std::fmt;
 

@@ -1,6 +1,14 @@
 //! Single objects of a session that is running.
+//!
+//! Problem: the guest runs while a file is written for it and while that file is uploaded.
+//!
+//! Defence: a file has no name before it is complete, and what is uploaded is what the caller gave, not what is at the
+//! path by then.
+//!
+//! What remains: the file is the guest's as soon as it is there.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,27 +16,40 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Artifacts;
-use super::base::{Base, Intent};
-use super::fetch::{Content, Fetcher, Target};
-use super::leftover::Leftovers;
-use super::plan::{Planned, is_reserved};
-use super::record::{Digest, Record};
-use super::restore::{OnLocal, Restored};
-use super::source::Condition;
-use super::state::{Places, blocking, lock};
-use super::upload::{Room, Uploader};
+use super::disk::blocking;
+use super::mirror::{Room, Uploader};
+use super::policy::OnLocal;
+use super::pull::{Content, Fetcher, Restored, Target};
+use super::state::{Base, Intent, Places, Planned, Record, Uploads, lock};
+use super::store::Condition;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::root::NewFile;
+use crate::tree::{Digest, is_reserved};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "the upload may have failed"]
 #[non_exhaustive]
 pub struct Put {
     /// The key of the object.
     pub key: String,
     /// Whether it is in the store, too.
     pub uploaded: Result<()>,
+}
+
+impl Put {
+    /// Whether the object is in the store, too.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.uploaded.is_ok()
+    }
+
+    /// The key, if the object is not in the store, and why.
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.uploaded.as_ref().err().map(|error| (Path::new(&self.key), error)).into_iter()
+    }
 }
 
 impl Artifacts {
@@ -50,9 +71,8 @@ impl Artifacts {
             );
         }
         let key = self.prefix.key(path)?;
-        let head = || self.source.head(&key);
-        let head = self.retry.run(&self.progress, path, self.retry.silence(), head);
-        let Some(object) = head.await? else { return Ok(None) };
+        let head = self.retry.about(&self.progress, path).within(self.retry.silence());
+        let Some(object) = head.run(|_| self.source.backend().head(&key)).await? else { return Ok(None) };
         let object =
             Planned { path: path.clone(), size: object.size, etag: object.etag.map(String::into_boxed_str) };
         let fetcher = Fetcher::new(self, self.prefix.clone());
@@ -75,8 +95,8 @@ impl Artifacts {
 
     /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.
     ///
-    /// A failed upload is told in the result; the file stands, and the next mirror brings it to the store. So it is with
-    /// [`ErrorKind::Busy`] if another call on this session is at work for longer than ten seconds.
+    /// A failed upload is in the report; the file stays, and the next mirror brings it to the store. The same holds if
+    /// another call on this session is at work for longer than ten seconds, which is reported as [`ErrorKind::Busy`].
     ///
     /// The object is overwritten, whoever has put it there, and goes in one request of any size; large files are better
     /// written to the workspace and mirrored.
@@ -115,7 +135,7 @@ impl Artifacts {
             return Ok(Put { key, uploaded: Err(busy) });
         };
         let room = Room::beside(&self.limits, std::iter::empty());
-        let uploader = Uploader::new(self, room, Leftovers::default());
+        let uploader = Uploader::new(self, room, Uploads::default());
         let size = bytes.len() as u64;
         let uploaded = match uploader.put_whole(&key, path, bytes, Condition::Always).await {
             Ok(etag) => {
@@ -141,7 +161,7 @@ impl Artifacts {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the source has no signer.
     pub async fn signed_url(&self, path: &SafePath, valid: Duration) -> Result<String> {
-        self.source.sign(&self.prefix.key(path)?, valid).await
+        self.source.backend().sign(&self.prefix.key(path)?, valid).await
     }
 }
 

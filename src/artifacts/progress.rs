@@ -1,4 +1,4 @@
-//! What is going on, as events that a caller can turn into a bar or a log.
+//! Events during a call, which a caller can show as a bar or write to a log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub enum Event<'a> {
     Planned {
         /// Objects to move.
         objects: u64,
-        /// Bytes to move, as far as the other side tells the truth.
+        /// Bytes to move, as far as the sizes that the other side claims are true.
         bytes: u64,
     },
     /// An object is under way.
@@ -73,11 +73,11 @@ pub enum Step {
     Fetching,
     /// Files are being moved to where the guest sees them.
     Publishing,
-    /// All is done and known to be done.
+    /// All is done, and the journal says so.
     Complete,
 }
 
-/// Who is told of events.
+/// Who receives events.
 #[derive(Clone, Default)]
 pub(crate) struct Progress(Option<Arc<Listener>>);
 
@@ -88,7 +88,7 @@ impl Progress {
         Self(Some(Arc::new(listener)))
     }
 
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub(crate) fn report(&self, event: &Event<'_>) {
         if let Some(listener) = &self.0 {
             listener(event);
         }

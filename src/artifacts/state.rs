@@ -1,127 +1,14 @@
-//! The three directories that artifacts work in, the lock on them, and how blocking work is done.
+//! What the host remembers of a session between two calls, in its own directories.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod base;
+pub(crate) mod journal;
+mod lines;
+mod places;
+mod record;
+mod uploads;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Flock, Root};
-
-/// The longest that a call waits for another one, in this process or elsewhere, to finish.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
-
-/// A name that is never in staging.
-const PROBE: &str = ".beneath-probe";
-
-/// Where the files of a session are, and where the host works on them.
-///
-/// Workspace and staging are on one mount. Only `workspace` may be reachable for the guest.
-#[derive(Debug)]
-pub struct Places {
-    /// The directory that the guest sees. Its policy also holds for what is restored into it.
-    pub workspace: Root,
-    /// The host's own directory for what is not complete yet.
-    pub staging: Root,
-    /// The host's own directory for what must be remembered.
-    pub state: Root,
-}
-
-impl Places {
-    /// The places of a session, with its workspace as it is now.
-    ///
-    /// The guest can replace its workspace, so take them anew for each restore or mirror. State and staging are kept in
-    /// directories of their own on the host's side.
-    ///
-    /// # Errors
-    /// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory) or [`NotFound`](ErrorKind::NotFound) if
-    /// the guest has replaced its workspace; [`Session::repair`](crate::Session::repair) puts it back.
-    ///
-    /// ```
-    /// use beneath::artifacts::Places;
-    /// use beneath::{Root, SessionId, Sessions, SessionsConfig, ambient_authority};
-    ///
-    /// # let dir = tempfile::tempdir()?;
-    /// let root = Root::open_ambient(dir.path(), ambient_authority())?;
-    /// let (session, _) = Sessions::new(root, SessionsConfig::default()).create(&SessionId::new("s1"))?;
-    /// let places = Places::of(&session)?;
-    /// places.workspace.write_exclusive("restored.txt", "hello")?;
-    /// assert!(session.workspace().exists("restored.txt")?);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[cfg(feature = "session")]
-    pub fn of(session: &crate::session::Session) -> Result<Self> {
-        let own = |path: &str| {
-            session.host().ensure_dir(path)?;
-            session.host().descend(path)
-        };
-        Ok(Self {
-            workspace: session.guest().descend(crate::session::Part::Workspace.name())?,
-            staging: own("staging/artifacts")?,
-            state: own("state/artifacts")?,
-        })
-    }
-
-    /// The same directories, ready for work.
-    pub(crate) fn prepared(self) -> Result<Arc<Self>> {
-        let Self { workspace, staging, state } = self;
-        // The kernel compares the mounts of both ends before it looks for the names; two mounts of one device differ, too.
-        let probe = staging.rename_to(PROBE, &workspace, PROBE);
-        if probe.is_err_and(|error| error.kind() == ErrorKind::CrossDevice) {
-            return Err(Error::new("open", "staging", ErrorKind::CrossDevice)
-                .with_detail("staging and workspace are on different mounts"));
-        }
-        // What is staged is published by a rename, so it must already be what the workspace's policy wants.
-        let staging = staging.with_policy(workspace.policy().clone());
-        Ok(Arc::new(Self { workspace, staging, state }))
-    }
-}
-
-/// Takes the lock on restoring and mirroring.
-pub(crate) async fn lock(state: &Root) -> Result<Arc<Flock>> {
-    lock_named(state, "artifacts.lock".into()).await
-}
-
-/// Takes the lock `name` in `state`, waiting a while for it.
-pub(crate) async fn lock_named(state: &Root, name: String) -> Result<Arc<Flock>> {
-    let start = Instant::now();
-    loop {
-        match Flock::try_take(state, Path::new(&name), "lock") {
-            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < LOCK_WAIT => {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            lock => return lock.map(Arc::new),
-        }
-    }
-}
-
-/// Runs `work` where it may block. It goes on to its end even if nobody waits for it any more.
-pub(crate) async fn blocking<T: Send + 'static>(
-    operation: &'static str,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => {
-            Err(Error::new(operation, ".", ErrorKind::Io).with_source(std::io::Error::other(error)))
-        }
-    }
-}
-
-/// Removes a tree of the host's own if it is there.
-pub(crate) fn discard(root: &Root, path: impl AsRef<Path>) -> Result<()> {
-    let path = path.as_ref();
-    match root.remove_tree_contained(path) {
-        Ok(removed) if removed.is_complete() => Ok(()),
-        Ok(_) => Err(Error::new("remove", path, ErrorKind::Busy)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes a file of the host's own if it is there.
-pub(crate) fn forget(root: &Root, path: impl AsRef<Path>) -> Result<()> {
-    match root.remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
+pub(crate) use base::{Base, Intent, Intents};
+pub use places::Places;
+pub(crate) use places::{lock, lock_named};
+pub(crate) use record::{Planned, Record, unhex};
+pub(crate) use uploads::Uploads;

@@ -33,6 +33,13 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
+impl Request {
+    /// The byte from which on the object is wanted.
+    fn range(&self) -> Option<usize> {
+        self.headers.get("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
+    }
+}
+
 /// What the bucket does with a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
@@ -60,7 +67,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket where `judge` decides on each request; it is told how many of the kind came before.
+    /// A bucket where `judge` decides on each request; it is given how many of the kind came before.
     pub(crate) fn new(judge: impl Fn(&Request, usize) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let bucket = Self { port: listener.local_addr().unwrap().port(), state: Arc::default() };
@@ -131,28 +138,42 @@ impl Bucket {
         state.objects.get(&format!("sessions/s1/{path}")).map(|(content, _)| content.clone())
     }
 
+    /// Puts an object under any key, past every client.
+    pub(crate) fn plant(&self, key: &str) {
+        self.state.lock().unwrap().objects.insert(key.to_owned(), (b"planted".to_vec(), 0));
+    }
+
     /// Uploads in parts that are neither completed nor aborted.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().unwrap().uploads.len()
     }
 }
 
-/// Status, version, length and body of an answer.
-struct Served(u16, Option<u64>, usize, Vec<u8>);
+fn etag(version: u64) -> String {
+    format!("\"v{version}\"")
+}
+
+/// Status, version, length and body of an answer, and at which byte of the object the body begins.
+struct Served(u16, Option<u64>, usize, Vec<u8>, usize);
 
 impl Served {
     fn of(status: u16, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        Self(status, None, body.len(), body)
+        Self(status, None, body.len(), body, 0)
     }
 
     fn send(self, mut stream: &TcpStream) -> std::io::Result<()> {
-        let Self(status, version, length, body) = self;
+        let Self(status, version, length, body, from) = self;
         let etag = version.map_or(String::new(), |version| {
             format!("ETag: \"v{version}\"\r\nx-goog-generation: {version}\r\n")
         });
         let fixed = "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nConnection: close\r\n";
-        let head = format!("HTTP/1.1 {status} X\r\n{etag}{fixed}Content-Length: {length}\r\n\r\n");
+        let total = from + length;
+        let range = match status {
+            206 => format!("Content-Range: bytes {from}-{}/{total}\r\n", total - 1),
+            _ => String::new(),
+        };
+        let head = format!("HTTP/1.1 {status} X\r\n{etag}{range}{fixed}Content-Length: {length}\r\n\r\n");
         stream.write_all(head.as_bytes())?;
         stream.write_all(&body)
     }
@@ -163,13 +184,24 @@ impl State {
         let upload = request.query.get("uploadId").cloned().unwrap_or_default();
         let gone = || Served::of(404, "<Error><Code>NoSuchUpload</Code></Error>");
         match request.ask {
-            Ask::List => self.list(),
+            Ask::List => self.list(request),
             Ask::Head | Ask::Get => match self.objects.get(&request.key) {
                 None => Served::of(404, ""),
-                Some((content, version)) => {
-                    let body = if request.ask == Ask::Get { content.clone() } else { Vec::new() };
-                    Served(200, Some(*version), content.len(), body)
+                Some((_, version))
+                    if request.headers.get("if-match").is_some_and(|tag| *tag != etag(*version)) =>
+                {
+                    Served::of(412, "")
                 }
+                Some((content, version)) => match request.range() {
+                    _ if request.ask == Ask::Head => {
+                        Served(200, Some(*version), content.len(), Vec::new(), 0)
+                    }
+                    None => Served(200, Some(*version), content.len(), content.clone(), 0),
+                    Some(from) => match content.get(from..) {
+                        None | Some([]) => Served::of(416, ""),
+                        Some(rest) => Served(206, Some(*version), rest.len(), rest.to_vec(), from),
+                    },
+                },
             },
             Ask::Put => self.publish(request, request.body.clone()),
             Ask::Delete if request.body.is_empty() => {
@@ -181,7 +213,11 @@ impl State {
                 let keys = body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
                 let mut xml = String::from("<DeleteResult>");
                 for key in keys {
-                    self.objects.remove(key);
+                    let entities =
+                        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+                    let plain =
+                        entities.iter().fold(key.to_owned(), |key, (text, plain)| key.replace(text, plain));
+                    self.objects.remove(&plain);
                     xml.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
                 }
                 Served::of(200, xml + "</DeleteResult>")
@@ -197,7 +233,7 @@ impl State {
                 let number: usize = request.query["partNumber"].parse().unwrap();
                 let Some(parts) = self.uploads.get_mut(&upload) else { return gone() };
                 parts.insert(number, request.body.clone());
-                Served(200, Some(number as u64), 0, Vec::new())
+                Served(200, Some(number as u64), 0, Vec::new(), 0)
             }
             Ask::Complete => {
                 let Some(parts) = self.uploads.get(&upload) else { return gone() };
@@ -225,7 +261,7 @@ impl State {
     /// Puts `content` in place if the condition holds.
     fn publish(&mut self, request: &Request, content: Vec<u8>) -> Served {
         let version = self.objects.get(&request.key).map(|(_, version)| *version);
-        let found = version.map(|version| format!("\"v{version}\""));
+        let found = version.map(etag);
         let generation = request.headers.get("x-goog-if-generation-match");
         let generation = generation.is_none_or(|wanted| *wanted == version.unwrap_or(0).to_string());
         let absent = !request.headers.contains_key("if-none-match") || found.is_none();
@@ -235,12 +271,27 @@ impl State {
         }
         self.count += 1;
         self.objects.insert(request.key.clone(), (content, self.count));
-        Served(200, Some(self.count), 0, Vec::new())
+        Served(200, Some(self.count), 0, Vec::new(), 0)
     }
 
-    fn list(&self) -> Served {
+    fn list(&self, request: &Request) -> Served {
+        let encoded = request.query.contains_key("encoding-type");
+        let prefix = request.query.get("prefix").cloned().unwrap_or_default();
+        let prefix = percent_encoding::percent_decode_str(&prefix).decode_utf8_lossy().into_owned();
         let mut xml = String::from("<ListBucketResult>");
+        if encoded {
+            xml.push_str("<EncodingType>url</EncodingType>");
+        }
         for (key, (content, version)) in &self.objects {
+            if !key.starts_with(&prefix) {
+                continue;
+            }
+            let key = match encoded {
+                true => {
+                    percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC).to_string()
+                }
+                false => key.replace('&', "&amp;").replace('<', "&lt;"),
+            };
             let size = content.len();
             xml.push_str(&format!(
                 "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>&quot;v{version}&quot;</ETag>\

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{Bundle, Bundles, Event, Installed, Manifest, ObjectLimits, Places, Prefix, Source};
+use beneath::artifacts::{Bundle, Bundles, Change, Event, Manifest, ObjectLimits, Places, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
-use object_store::ObjectStoreExt as _;
 
 use crate::support::{self, Home};
 
@@ -39,8 +38,7 @@ pub(crate) async fn publish(source: &Source, version: &str, files: &[(&str, &[u8
 }
 
 async fn put(source: &Source, key: &str, content: &[u8]) {
-    let key = object_store::path::Path::parse(key).unwrap();
-    source.store().put(&key, content.to_vec().into()).await.unwrap();
+    support::put_key(source, key, content).await;
 }
 
 pub(crate) async fn version(bundles: &Bundles, version: &str) -> Bundle {
@@ -56,11 +54,11 @@ async fn install_upgrade_and_remove_on_every_store() {
         let bundles = bundles(&home, &source);
         let (one, two) = (version(&bundles, "1").await, version(&bundles, "2").await);
 
-        assert_eq!(bundles.install_if_changed(&one).await.unwrap(), Installed::New, "{store}");
-        assert_eq!(bundles.install_if_changed(&one).await.unwrap(), Installed::Unchanged, "{store}");
+        assert_eq!(bundles.install_if_changed(&one).await.unwrap().change, Change::New, "{store}");
+        assert_eq!(bundles.install_if_changed(&one).await.unwrap().change, Change::Unchanged, "{store}");
         assert_eq!(bundles.installed(&name()).await.unwrap().as_deref(), Some("1"), "{store}");
-        let replaced = Installed::Replaced { version: Some("1".into()) };
-        assert_eq!(bundles.install_if_changed(&two).await.unwrap(), replaced, "{store}");
+        let replaced = Change::Replaced { version: Some("1".into()) };
+        assert_eq!(bundles.install_if_changed(&two).await.unwrap().change, replaced, "{store}");
         let tree = home.tree();
         assert_eq!(
             tree.keys().collect::<Vec<_>>(),
@@ -84,7 +82,7 @@ async fn what_a_guest_has_changed_is_installed_again() {
     publish(&source, "1", &[("SKILL.md", b"one"), ("a/b", b"x")]).await;
     let bundles = bundles(&home, &source);
     let one = version(&bundles, "1").await;
-    bundles.install(&one).await.unwrap();
+    assert!(bundles.install(&one).await.unwrap().is_complete());
     let tamperings: [&dyn Fn(); 6] = [
         &|| fs::write(home.workspace("pdf tools/SKILL.md"), "bad").unwrap(),
         &|| fs::write(home.workspace("pdf tools/extra.sh"), "bad").unwrap(),
@@ -102,7 +100,7 @@ async fn what_a_guest_has_changed_is_installed_again() {
     for (index, tamper) in tamperings.iter().enumerate() {
         tamper();
         let done = bundles.install_if_changed(&one).await.unwrap();
-        assert!(matches!(done, Installed::Replaced { .. }), "{index}: {done:?}");
+        assert!(matches!(done.change, Change::Replaced { .. }), "{index}: {done:?}");
         assert_eq!(home.tree().len(), 2, "{index}");
         home.assert_clean();
     }
@@ -119,12 +117,12 @@ async fn sparse_file_in_place_of_a_bundles_is_replaced_unread() {
     let limits = ObjectLimits::default().with_file_bytes(1 << 20);
     let bundles = bundles(&home, &source).with_limits(limits);
     let one = version(&bundles, "1").await;
-    bundles.install(&one).await.unwrap();
+    assert!(bundles.install(&one).await.unwrap().is_complete());
     let sparse = fs::File::options().write(true).open(home.workspace("pdf tools/SKILL.md")).unwrap();
     // Reading it takes hours.
     sparse.set_len(1 << 42).unwrap();
     let done = bundles.install_if_changed(&one).await.unwrap();
-    assert!(matches!(done, Installed::Replaced { .. }), "{done:?}");
+    assert!(matches!(done.change, Change::Replaced { .. }), "{done:?}");
     assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
     home.assert_clean();
 }
@@ -134,7 +132,7 @@ async fn bundle_with_more_bytes_than_the_limit_in_all_is_not_taken_for_unchanged
     let (home, source) = (Home::new(), support::memory());
     publish(&source, "1", &[("a", b"one"), ("b", b"two")]).await;
     let one = version(&bundles(&home, &source), "1").await;
-    bundles(&home, &source).install(&one).await.unwrap();
+    assert!(bundles(&home, &source).install(&one).await.unwrap().is_complete());
     let limited = bundles(&home, &source).with_limits(ObjectLimits::default().with_bytes(5));
     assert_eq!(limited.install_if_changed(&one).await.unwrap_err().kind(), ErrorKind::TooLarge);
     assert_eq!(home.tree().len(), 2);
@@ -146,10 +144,10 @@ async fn bundle_that_a_guest_has_made_too_deep_to_walk_is_installed_again() {
     publish(&source, "1", &[("SKILL.md", b"one")]).await;
     let bundles = bundles(&home, &source);
     let one = version(&bundles, "1").await;
-    bundles.install(&one).await.unwrap();
+    assert!(bundles.install(&one).await.unwrap().is_complete());
     fs::create_dir_all(home.workspace("pdf tools").join("d/".repeat(70))).unwrap();
     let done = bundles.install_if_changed(&one).await.unwrap();
-    assert!(matches!(done, Installed::Replaced { .. }), "{done:?}");
+    assert!(matches!(done.change, Change::Replaced { .. }), "{done:?}");
     assert!(!home.workspace("pdf tools/d").exists());
     home.assert_clean();
 }
@@ -160,17 +158,17 @@ async fn wrong_hash_or_missing_file_leaves_the_old_version() {
     publish(&source, "1", &[("SKILL.md", b"one")]).await;
     publish(&source, "2", &[("SKILL.md", b"two"), ("lib", b"lib")]).await;
     let bundles = bundles(&home, &source);
-    bundles.install(&version(&bundles, "1").await).await.unwrap();
+    assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
     let two = version(&bundles, "2").await;
     put(&source, "skills/pdf tools/2/lib", b"tampered").await;
     let error = bundles.install(&two).await.unwrap_err();
     assert_eq!(error.to_string(), r#"install "lib": content is not what the manifest says"#);
-    source.store().delete(&object_store::path::Path::parse("skills/pdf tools/2/lib").unwrap()).await.unwrap();
+    support::delete_key(&source, "skills/pdf tools/2/lib").await;
     assert_eq!(bundles.install(&two).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
     assert_eq!(bundles.installed(&name()).await.unwrap().as_deref(), Some("1"));
     put(&source, "skills/pdf tools/2/lib", b"lib").await;
-    bundles.install_if_changed(&two).await.unwrap();
+    assert!(bundles.install_if_changed(&two).await.unwrap().is_complete());
     assert_eq!(home.tree()["pdf tools/SKILL.md"], b"two");
     home.assert_clean();
 }
@@ -198,13 +196,13 @@ async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
         publish(&source, "1", &[("SKILL.md", b"one"), ("a/b", b"12345")]).await;
         put(&source, "skills/pdf tools/1/no part of it", b"x").await;
         let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let told = std::sync::Arc::clone(&planned);
+        let seen = std::sync::Arc::clone(&planned);
         let bundles = bundles(&home, &source).with_progress(move |event| {
             if let Event::Planned { objects, bytes } = event {
-                told.lock().unwrap().push((*objects, *bytes));
+                seen.lock().unwrap().push((*objects, *bytes));
             }
         });
-        bundles.install(&version(&bundles, "1").await).await.unwrap();
+        assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
         assert_eq!(*planned.lock().unwrap(), [(2, 8)], "{store}");
     }
 }
@@ -222,6 +220,6 @@ async fn manifest_is_read_again_after_a_passing_fault() {
     publish(&source, "1", &[("SKILL.md", b"one")]).await;
     let home = Home::new();
     let bundles = bundles(&home, &source);
-    bundles.install(&version(&bundles, "1").await).await.unwrap();
+    assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
     assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
 }

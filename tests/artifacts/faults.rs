@@ -96,10 +96,10 @@ async fn passing_faults_are_retried_and_told() {
         );
         let home = Home::new();
         let retried = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&retried);
+        let seen = Arc::clone(&retried);
         let artifacts = home.artifacts(&stub.source()).with_retry(quick()).with_progress(move |event| {
             if let Event::Retried { attempt, .. } = event {
-                told.lock().unwrap().push(*attempt);
+                seen.lock().unwrap().push(*attempt);
             }
         });
         let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();

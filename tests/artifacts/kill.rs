@@ -50,7 +50,7 @@ impl Job<'_> {
         command
     }
 
-    /// Runs the task in a child; tells whether it came to its end.
+    /// Runs the task in a child; returns whether it came to its end.
     fn run(self, home: &Home, death: Death) -> bool {
         let at = if let Death::Event(n) = death { n } else { usize::MAX };
         let command = Command::new(std::env::current_exe().unwrap());
@@ -124,7 +124,7 @@ pub(crate) async fn work(
         version => {
             let bundles = bundle::bundles_at(home, source).with_progress(listener);
             let wanted = bundle::version(&bundles, version).await;
-            bundles.install_if_changed(&wanted).await.unwrap();
+            assert!(bundles.install_if_changed(&wanted).await.unwrap().is_complete());
         }
     }
 }
@@ -175,13 +175,14 @@ pub(crate) async fn publish_versions(source: &Source, count: usize) -> [Tree; 2]
     trees
 }
 
-/// Numbers that differ from run to run, and are told so that a run can be looked into.
+/// Numbers that differ from run to run, and are printed so that a run can be repeated.
 struct Moments(u64);
 
 impl Moments {
     fn new() -> Self {
-        let seed =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let given = std::env::var("BENEATH_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| clock().as_nanos() as u64);
         println!("seed {seed}");
         Self(seed | 1)
     }

@@ -4,6 +4,7 @@
 mod bucket;
 mod bundle;
 mod clouds;
+mod conformance;
 mod faults;
 mod keys;
 mod kill;
@@ -13,16 +14,13 @@ mod naive;
 #[path = "../support/namespace.rs"]
 mod namespace;
 mod race;
+mod reports;
 mod restore;
 mod resume;
+mod send;
 mod stub;
 mod support;
 mod transitions;
 mod upload;
 
-/// Says on the real stdout, past the harness's capture, that a test or a part of it did not run and why.
-fn skip(reason: &str) {
-    use std::io::Write as _;
-    let name = std::thread::current().name().unwrap_or("a test of the artifacts").to_owned();
-    let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
-}
+use support::skip;

@@ -26,7 +26,7 @@ fn change(home: &Home, hashing: Hashing, act: impl FnOnce(&Home)) -> Diff {
     before.diff(&Snapshot::take(&root, &[], hashing).unwrap())
 }
 
-/// Files old enough that their stamps tell every change.
+/// Files old enough that their stamps show every change.
 fn settled(files: &[(&str, &str)]) -> Home {
     let home = Home::new();
     for (path, content) in files {
@@ -134,11 +134,8 @@ fn what_cannot_be_mirrored_is_refused_and_not_taken_for_deleted() {
     fs::remove_dir_all(home.workspace("d")).unwrap();
     symlink(home.path("outside"), home.workspace("d")).unwrap();
     let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
-    let mut kinds: Vec<_> = after
-        .refused()
-        .iter()
-        .map(|(path, error)| (path.to_str().unwrap().to_owned(), error.kind()))
-        .collect();
+    let mut kinds: Vec<_> =
+        after.refused().map(|(path, error)| (path.to_str().unwrap().to_owned(), error.kind())).collect();
     kinds.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(
         kinds,
@@ -188,7 +185,7 @@ async fn restored_files_are_known_and_not_uploaded_again() {
         support::seed(&source, &[("a", b"1"), ("d/b", b"2")]).await;
         let home = Home::new();
         let artifacts = home.artifacts(&source);
-        artifacts.restore(OnLocal::ColdStart).await.unwrap();
+        assert!(artifacts.restore(OnLocal::ColdStart).await.unwrap().is_complete());
         let report = mirror(&artifacts).await;
         assert!(
             report.outcomes.iter().all(|outcome| matches!(outcome, Mirrored::Unchanged { .. })),
@@ -207,8 +204,8 @@ async fn two_hosts_do_not_overwrite_each_other_unnoticed() {
         support::seed(&source, &[("a", b"1"), ("b", b"1"), ("c", b"1")]).await;
         let (one, two) = (Home::new(), Home::new());
         let (first, second) = (one.artifacts(&source), two.artifacts(&source));
-        first.restore(OnLocal::ColdStart).await.unwrap();
-        second.restore(OnLocal::ColdStart).await.unwrap();
+        assert!(first.restore(OnLocal::ColdStart).await.unwrap().is_complete());
+        assert!(second.restore(OnLocal::ColdStart).await.unwrap().is_complete());
         fs::write(one.workspace("a"), "from one").unwrap();
         fs::write(one.workspace("n"), "from one").unwrap();
         fs::write(one.workspace("c"), "from one").unwrap();
@@ -241,13 +238,15 @@ async fn mirror_uploads_nothing_from_outside() {
     rustix::fs::mkfifoat(rustix::fs::CWD, home.workspace("fifo"), rustix::fs::Mode::RUSR).unwrap();
     let artifacts = home.artifacts(&source);
     let report = mirror(&artifacts).await;
-    assert_eq!((report.outcomes.len(), report.uploaded()), (4, 0), "{report:?}");
+    assert_eq!((report.left.total, report.outcomes.len()), (4, 0), "{report:?}");
+    assert!(!report.is_complete());
 
     // The same by name, as if they had been files when the diff was made.
     let mut diff = Diff::default();
     diff.new = ["link", "dir/canary", "hard", "fifo"].map(|path| SafePath::new(path).unwrap()).into();
     let report = artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Allow).await.unwrap();
-    assert_eq!((report.outcomes.len(), report.uploaded()), (4, 0), "{report:?}");
+    assert_eq!((report.left.total, report.outcomes.len()), (4, 0), "{report:?}");
+    assert!(!report.is_complete());
     assert!(support::objects(&source).await.is_empty());
 }
 
@@ -346,7 +345,7 @@ fn hashing_stops_at_the_bytes_that_the_limits_allow() {
     let snapshot = Snapshot::take_within(&root(&home), &[], Hashing::Always, &limits).unwrap();
     let seen: Vec<_> = snapshot.paths().map(SafePath::as_str).collect();
     assert_eq!(seen, ["a", "c"]);
-    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::TooLarge);
+    assert_eq!(snapshot.left().first[0].error.kind(), ErrorKind::TooLarge);
 }
 
 #[test]
@@ -361,7 +360,7 @@ fn refusals_beyond_a_thousand_are_counted_and_not_taken_for_deleted() {
     }
     symlink("nowhere", home.workspace("zz")).unwrap();
     let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
-    assert_eq!((after.refused().len(), after.refused_total()), (1000, 1501));
+    assert_eq!((after.refused().count(), after.left().total), (1000, 1501));
     assert_eq!(paths(&before.diff(&after).deleted), ["gone"]);
 }
 
@@ -379,8 +378,8 @@ fn directory_too_long_for_any_path_is_refused_once() {
         deep.write_exclusive(format!("file-{n}"), "x").unwrap();
     }
     let snapshot = Snapshot::take(&root, &[], Hashing::Never).unwrap();
-    assert_eq!((snapshot.len(), snapshot.refused_total()), (0, 1), "{:?}", snapshot.refused());
-    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::InvalidPath);
+    assert_eq!((snapshot.len(), snapshot.left().total), (0, 1), "{:?}", snapshot.left());
+    assert_eq!(snapshot.left().first[0].error.kind(), ErrorKind::InvalidPath);
 }
 
 #[test]
@@ -391,8 +390,8 @@ fn snapshot_looks_at_no_more_entries_than_the_limits_allow() {
     }
     let limits = ObjectLimits::default().with_objects(10);
     let snapshot = Snapshot::take_within(&root(&home), &[], Hashing::Never, &limits).unwrap();
-    assert_eq!((snapshot.len(), snapshot.refused_total()), (20, 1));
-    assert_eq!(snapshot.refused()[0].1.kind(), ErrorKind::TooMany);
+    assert_eq!((snapshot.len(), snapshot.left().total), (20, 1));
+    assert_eq!(snapshot.left().first[0].error.kind(), ErrorKind::TooMany);
 }
 
 #[test]
@@ -472,15 +471,11 @@ async fn mirror_refuses_what_could_not_be_restored() {
         fs::write(home.workspace(name), "12345").unwrap();
     }
     let kinds = |report: &beneath::artifacts::MirrorReport| -> Vec<_> {
-        let refused = report.outcomes.iter().filter_map(|outcome| match outcome {
-            Mirrored::Refused { error, .. } => Some(error.kind()),
-            _ => None,
-        });
-        refused.collect()
+        report.refused().map(|(_, error)| error.kind()).collect()
     };
     let report = mirror(&limited(ObjectLimits::default().with_objects(2))).await;
     assert_eq!((report.uploaded(), kinds(&report)), (2, vec![ErrorKind::TooMany]), "{report:?}");
-    assert_eq!(report.refused, 1);
+    assert_eq!(report.left.total, 1);
     // What is there already counts, in the next call too.
     let report = mirror(&limited(ObjectLimits::default().with_bytes(14))).await;
     assert_eq!((report.uploaded(), kinds(&report)), (0, vec![ErrorKind::TooLarge]), "{report:?}");
@@ -488,7 +483,7 @@ async fn mirror_refuses_what_could_not_be_restored() {
     let artifacts = restored.artifacts(&source).with_limits(ObjectLimits::default().with_objects(2));
     assert_eq!(artifacts.restore(OnLocal::ColdStart).await.unwrap().placed(), 2);
     let report = mirror(&limited(ObjectLimits::default().with_bytes(15))).await;
-    assert_eq!((report.uploaded(), report.refused), (1, 0), "{report:?}");
+    assert_eq!((report.uploaded(), report.left.total), (1, 0), "{report:?}");
 }
 
 #[tokio::test]
@@ -497,15 +492,15 @@ async fn planned_bytes_of_a_mirror_are_those_of_the_files() {
     fs::write(home.workspace("a"), "12345").unwrap();
     fs::write(home.workspace("b"), "678").unwrap();
     let planned = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let told = std::sync::Arc::clone(&planned);
+    let seen = std::sync::Arc::clone(&planned);
     let artifacts = home.artifacts(&source).with_progress(move |event| {
         if let Event::Planned { objects, bytes } = event {
-            told.lock().unwrap().push((*objects, *bytes));
+            seen.lock().unwrap().push((*objects, *bytes));
         }
     });
-    mirror(&artifacts).await;
+    assert!(mirror(&artifacts).await.is_complete());
     let mut diff = Diff::default();
     diff.modified.push(SafePath::new("b").unwrap());
-    artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Refuse).await.unwrap();
+    assert!(artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Refuse).await.unwrap().is_complete());
     assert_eq!(*planned.lock().unwrap(), [(2, 8), (1, 3)]);
 }

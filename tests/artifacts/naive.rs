@@ -4,13 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use beneath::artifacts::Source;
-use object_store::ObjectStoreExt as _;
 
 use crate::support;
-
-fn key(path: &str) -> object_store::path::Path {
-    object_store::path::Path::parse(format!("{}{path}", support::prefix())).unwrap()
-}
 
 fn write(path: &Path, content: &[u8]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -47,13 +42,12 @@ pub(crate) async fn mirror(home: &Path, source: &Source) {
     .unwrap();
     for (path, content) in &tree {
         if !before.lines().any(|line| line == format!("{path} {}", content.escape_ascii())) {
-            source.store().put(&key(path), content.clone().into()).await.unwrap();
+            support::put_object(source, path, content).await;
         }
     }
     for path in before.lines().filter_map(|line| line.split(' ').next()) {
         if !tree.contains_key(path) {
-            // It may be gone already.
-            let _ = source.store().delete(&key(path)).await;
+            support::delete_key(source, &format!("{}{path}", support::prefix())).await;
         }
     }
     // What a progress bar would do once all is over.
@@ -65,12 +59,11 @@ pub(crate) async fn mirror(home: &Path, source: &Source) {
 pub(crate) async fn install(home: &Path, source: &Source, version: &str) {
     let area = home.join("workspace/pdf tools");
     let mut files = Vec::new();
-    let manifest = object_store::path::Path::parse(format!("skills/pdf tools/{version}.sha256")).unwrap();
-    let manifest = source.store().get(&manifest).await.unwrap().bytes().await.unwrap();
-    for line in String::from_utf8(manifest.to_vec()).unwrap().lines() {
+    let manifest = support::get_key(source, &format!("skills/pdf tools/{version}.sha256")).await;
+    for line in String::from_utf8(manifest).unwrap().lines() {
         let path = line.split_once("  ").unwrap().1.to_owned();
-        let key = object_store::path::Path::parse(format!("skills/pdf tools/{version}/{path}")).unwrap();
-        files.push((path, source.store().get(&key).await.unwrap().bytes().await.unwrap()));
+        let content = support::get_key(source, &format!("skills/pdf tools/{version}/{path}")).await;
+        files.push((path, content));
     }
     let all = tokio::task::spawn_blocking(move || {
         // The last run may have come no further than this.

@@ -173,7 +173,7 @@ async fn files_have_the_owner_and_the_group_of_the_workspace() {
     ];
     for (access, expected) in cases {
         let home = Home::new();
-        with_access(&home, &source, access).restore(OnLocal::ColdStart).await.unwrap();
+        assert!(with_access(&home, &source, access).restore(OnLocal::ColdStart).await.unwrap().is_complete());
         for path in ["a.txt", "dir/b.txt", "dir/large", "dir"] {
             let entry = std::fs::metadata(home.workspace(path)).unwrap();
             assert_eq!((entry.uid(), entry.gid()), expected, "{path}");
@@ -189,7 +189,7 @@ async fn files_have_the_mode_of_the_workspace_whatever_the_umask() {
     support::put_object(&source, "dir/large", &vec![1; 1 << 20]).await;
     for (file, dir) in [(0o666, 0o777), (0o640, 0o750)] {
         let artifacts = with_access(&home, &source, Access::custom(file, dir));
-        artifacts.restore(OnLocal::RemoteWins).await.unwrap();
+        assert!(artifacts.restore(OnLocal::RemoteWins).await.unwrap().is_complete());
         let mode = |path| std::fs::metadata(home.workspace(path)).unwrap().permissions().mode() & 0o7777;
         assert_eq!([mode("a.txt"), mode("dir/b.txt"), mode("dir/large")], [file; 3]);
         assert_eq!(mode("dir"), dir);
@@ -292,8 +292,7 @@ async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
     }
     let home = Home::new();
     let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-    let refused: Vec<_> =
-        report.refused().map(|(key, error)| format!("{} {error}", key.escape_ascii())).collect();
+    let refused: Vec<_> = report.refused().map(|(key, error)| format!("{} {error}", key.display())).collect();
     println!("{}", refused.join("\n"));
     assert_eq!(report.ended, Ended::Complete);
     assert_eq!((report.placed(), refused.len()), (1200, 38));

@@ -22,7 +22,7 @@ fn quick() -> Retry {
     Retry::default().with_pause(Duration::from_millis(5), Duration::from_millis(20))
 }
 
-/// Restores one object, of which the first answer sends a part and the others are as given; tells the headers of the
+/// Restores one object, of which the first answer sends a part and the others are as given; returns the headers of the
 /// reads, without the first.
 async fn restore(answers: Vec<Answer>) -> Vec<String> {
     let answers = Mutex::new(answers.into_iter());
@@ -35,11 +35,11 @@ async fn restore(answers: Vec<Answer>) -> Vec<String> {
     );
     let home = Home::new();
     let total = Arc::new(AtomicI64::new(0));
-    let told = Arc::clone(&total);
+    let seen = Arc::clone(&total);
     let artifacts = home.artifacts(&stub.source()).with_retry(quick()).with_progress(move |event| {
         match event {
-            Event::Moved { bytes, .. } => told.fetch_add(*bytes as i64, Ordering::SeqCst),
-            Event::Retried { moved, .. } => told.fetch_sub(*moved as i64, Ordering::SeqCst),
+            Event::Moved { bytes, .. } => seen.fetch_add(*bytes as i64, Ordering::SeqCst),
+            Event::Retried { moved, .. } => seen.fetch_sub(*moved as i64, Ordering::SeqCst),
             _ => 0,
         };
     });
@@ -77,7 +77,7 @@ async fn download_that_breaks_off_twice_keeps_both_parts() {
         SIZE - CUT,
         SIZE - 1
     );
-    let second = Answer::Told(part, content()[CUT..2 * CUT].to_vec());
+    let second = Answer::Headed(part, content()[CUT..2 * CUT].to_vec());
     let heads = restore(vec![second, Answer::Rest(content())]).await;
     assert!(asks_for_rest(&heads[0], CUT) && asks_for_rest(&heads[1], 2 * CUT), "{heads:?}");
 }
@@ -89,7 +89,7 @@ async fn store_that_does_not_go_on_exactly_is_asked_for_the_whole() {
             "HTTP/1.1 206 X\r\nETag: {etag}\r\nContent-Length: {}\r\nContent-Range: {range}",
             body.len()
         );
-        Answer::Told(head, body)
+        Answer::Headed(head, body)
     };
     let other = |length: usize| vec![b'y'; length];
     let rest = format!("bytes {CUT}-{}/{SIZE}", SIZE - 1);
@@ -99,7 +99,7 @@ async fn store_that_does_not_go_on_exactly_is_asked_for_the_whole() {
         ("from elsewhere", lie("\"e\"", &format!("bytes 50000-{}/{SIZE}", SIZE - 1), other(SIZE - 50_000))),
         ("ends early", lie("\"e\"", &format!("bytes {CUT}-{}/{SIZE}", SIZE - 2), other(SIZE - CUT - 1))),
         ("another size", lie("\"e\"", &format!("bytes {CUT}-{SIZE}/{}", SIZE + 1), other(SIZE - CUT + 1))),
-        ("other length than told", lie("\"e\"", &rest, other(10))),
+        ("other length than announced", lie("\"e\"", &rest, other(10))),
         ("another version", lie("\"f\"", &rest, other(SIZE - CUT))),
         ("no range at all", lie("\"e\"", "none", other(SIZE - CUT))),
         ("no such version", Answer::Whole(412, Vec::new())),
@@ -159,10 +159,10 @@ async fn signed_request_for_the_rest_is_understood_by_a_real_server() {
         Source::s3(server.builder(&bucket).with_endpoint(format!("http://127.0.0.1:{port}"))).unwrap();
     let home = Home::new();
     let lost = Arc::new(AtomicUsize::new(usize::MAX));
-    let told = Arc::clone(&lost);
+    let seen = Arc::clone(&lost);
     let artifacts = home.artifacts(&through).with_retry(quick()).with_progress(move |event| {
         if let Event::Retried { moved, .. } = event {
-            told.store(*moved as usize, Ordering::SeqCst);
+            seen.store(*moved as usize, Ordering::SeqCst);
         }
     });
     let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();

@@ -23,7 +23,7 @@ pub(crate) enum Answer {
     /// 206 with the rest of these bytes that the request asks for.
     Rest(Vec<u8>),
     /// A whole response of one's own: status line and headers, and body.
-    Told(String, Vec<u8>),
+    Headed(String, Vec<u8>),
     /// Not even a status line.
     Closed,
     /// The same, and the connection stays open.
@@ -48,12 +48,12 @@ impl Stub {
         let gets = Arc::new(AtomicUsize::new(0));
         let heads = Arc::new(Mutex::new(Vec::new()));
         let (list, get) = (Arc::new(list), Arc::new(get));
-        let (counter, told) = (Arc::clone(&gets), Arc::clone(&heads));
+        let (counter, seen) = (Arc::clone(&gets), Arc::clone(&heads));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
                 let (list, get) = (Arc::clone(&list), Arc::clone(&get));
-                let (counter, told) = (Arc::clone(&counter), Arc::clone(&told));
+                let (counter, seen) = (Arc::clone(&counter), Arc::clone(&seen));
                 std::thread::spawn(move || {
                     let Some((target, head)) = request(&stream) else { return };
                     let from =
@@ -67,7 +67,7 @@ impl Stub {
                         }
                         None => {
                             let key = target.strip_prefix("/bucket/sessions/s1/").unwrap_or_default();
-                            told.lock().unwrap().push(head);
+                            seen.lock().unwrap().push(head);
                             get(key, counter.fetch_add(1, Ordering::SeqCst))
                         }
                     };
@@ -143,7 +143,7 @@ pub(crate) fn respond(mut stream: TcpStream, answer: Answer, from: usize) -> std
             stream.write_all(head.as_bytes())?;
             stream.write_all(rest)
         }
-        Answer::Told(head, body) => {
+        Answer::Headed(head, body) => {
             stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes())?;
             stream.write_all(&body)
         }

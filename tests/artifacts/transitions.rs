@@ -1,6 +1,6 @@
 //! SIGKILL before each change that a restore, a mirror and an upgrade make on disk, journals included.
 //!
-//! The child does its file work in one thread, so that its calls come in one order. `strace` tells once which paths it
+//! The child does its file work in one thread, so that its calls come in one order. `strace` shows once which paths it
 //! uses, counts its calls on these, and then kills it at one after the other. A short run takes a sample of them;
 //! `BENEATH_TEST_FULL=1` takes all.
 
@@ -137,7 +137,7 @@ impl Rig<'_> {
         settled(home, &found, self.wanted)
     }
 
-    /// Kills at each of the points, or in a short run at `sample` of them; tells how often, and what was wrong
+    /// Kills at each of the points, or in a short run at `sample` of them; returns how often, and what was wrong
     /// afterwards.
     async fn kill_everywhere(&self, sample: usize) -> (usize, Vec<String>) {
         let paths = self.paths();
@@ -233,9 +233,7 @@ async fn mirror_survives_kill_at_each_change() {
         let prepare = |home: &Home| {
             let all = async {
                 for path in support::objects(&source).await.into_keys() {
-                    let key =
-                        object_store::path::Path::parse(format!("{}{path}", support::prefix())).unwrap();
-                    object_store::ObjectStoreExt::delete(source.store(), &key).await.unwrap();
+                    support::delete_key(&source, &format!("{}{path}", support::prefix())).await;
                 }
                 lay(home, &before);
                 again(task, home, &source).await;

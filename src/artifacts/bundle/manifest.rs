@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::artifacts::limits::ObjectLimits;
-use crate::artifacts::record::{Digest, unhex};
-use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
+use crate::artifacts::state::unhex;
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::{SafeName, SafePath};
 use crate::root::{FileType, Root, WalkLimits};
+use crate::tree::{Digest, Hashing, ObjectLimits, Snapshot, digest};
 
 /// The files of a bundle and their SHA-256, as the `sha256sum` tool writes them.
 ///
@@ -64,8 +63,8 @@ impl Manifest {
                 files.insert(seen.path.clone(), digest);
             }
         }
-        match snapshot.into_refused().into_iter().next() {
-            Some((_, error)) => Err(error),
+        match snapshot.into_left().first.into_iter().next() {
+            Some(left) => Err(left.error),
             None => Ok(Self { files }),
         }
     }
@@ -94,8 +93,8 @@ impl Manifest {
 
     /// Whether the directory `path` beneath `root` holds exactly these files, with this content.
     ///
-    /// What cannot be looked at, or has more than `limits` allow, is not the bundle: installing it again is the answer to
-    /// all that a guest may have put there.
+    /// What cannot be looked at, or has more than `limits` allow, is not the bundle: it is installed again, whatever a
+    /// guest has put there.
     pub(super) fn matches(&self, root: &Root, path: &str, limits: &ObjectLimits) -> bool {
         let Ok(top) = root.descend(path) else { return false };
         let Ok(walk) = top.walk(".", WalkLimits::default()) else { return false };
@@ -122,4 +121,15 @@ impl Manifest {
         };
         found == self.files.len() && self.files.iter().all(|(path, wanted)| same(path, wanted))
     }
+}
+
+/// One version of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The name of its directory in the area.
+    pub name: SafeName,
+    /// Its version.
+    pub version: SafeName,
+    /// Its files.
+    pub manifest: Manifest,
 }

@@ -1,4 +1,11 @@
 //! Where a bundle is noted and staged, and how it comes to its name.
+//!
+//! Problem: the guest may replace what is at the name between a look and a rename.
+//!
+//! Defence: the kernel exchanges the two names in one step, whatever is there by then, and the old entry is out of the
+//! guest's reach afterwards.
+//!
+//! What remains: on a file system without exchange there is a moment in which the name is free.
 
 use std::os::fd::AsFd as _;
 
@@ -6,7 +13,7 @@ use rustix::fs::{RenameFlags, renameat_with};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::Bundle;
+use super::manifest::Bundle;
 use crate::artifacts::state::Places;
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,7 +21,7 @@ use crate::name::SafeName;
 use crate::root::Root;
 
 const HEADER: &str = "beneath-bundle 1";
-/// How often a guest may change what stands at the name.
+/// How often a guest may change what is at the name before the call gives up.
 const TRIES: u32 = 8;
 
 /// Where one bundle is noted and staged: a name of fixed length, whatever the bundle's.
@@ -78,7 +85,7 @@ impl Slot {
         places.state.replace(&self.id, text)
     }
 
-    /// Puts the staged tree at `name` and takes what is there; tells whether anything was.
+    /// Puts the staged tree at `name` and takes what is there; returns whether anything was.
     pub(super) fn swap(&self, places: &Places, name: &SafeName) -> Result<bool> {
         let Places { workspace: area, staging, .. } = places;
         let home = staging.descend(&self.id)?;

@@ -1,0 +1,325 @@
+//! The bundles of an area, and how a version is installed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+use sha2::{Digest as _, Sha256};
+
+use super::manifest::{Bundle, Manifest};
+use super::slot::Slot;
+use crate::artifacts::Artifacts;
+use crate::artifacts::disk::{blocking, discard, forget};
+use crate::artifacts::key::Prefix;
+use crate::artifacts::progress::{Event, Step};
+use crate::artifacts::pull::{Content, Fetcher, Target};
+use crate::artifacts::state::{Places, Planned, lock_named};
+use crate::artifacts::store::{Retry, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{SafeName, SafePath};
+use crate::report::Leftovers;
+use crate::root::{Flock, NewFile};
+use crate::tree::{Digest, ObjectLimits};
+
+/// Largest manifest read.
+const MANIFEST_MAX: usize = 16 << 20;
+
+/// What an installation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use = "something of the old version may be left"]
+#[non_exhaustive]
+pub struct Installed {
+    /// What has changed. The version is in place, complete.
+    pub change: Change,
+    /// What of the old version could not be removed from staging, by its path there. The next call tries again.
+    pub left: Leftovers,
+}
+
+/// What an installation has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum Change {
+    /// The version is in place; nothing was there before.
+    New,
+    /// The version is in place of what was there before.
+    Replaced {
+        /// The version that was installed before, if it was installed and not something else.
+        version: Option<String>,
+    },
+    /// The version was in place, complete and unchanged.
+    Unchanged,
+}
+
+impl Installed {
+    fn new(change: Change) -> Self {
+        Self { change, left: Leftovers::default() }
+    }
+
+    /// Whether nothing of the old version is left. The new one is in place in any case.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// What could not be removed, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
+}
+
+/// The bundles of an area.
+///
+/// The objects of a version are at `<prefix><name>/<version>/…`, its manifest at `<prefix><name>/<version>.sha256`.
+#[derive(Debug)]
+pub struct Bundles(Artifacts);
+
+impl Bundles {
+    /// Connects the objects under `prefix` with an area, which is the `workspace` of `places`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CrossDevice`] if staging and the area are not on one mount.
+    pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
+        Artifacts::new(source, prefix, places).map(Self)
+    }
+
+    /// Takes in no more than `limits`.
+    #[must_use]
+    pub fn with_limits(self, limits: ObjectLimits) -> Self {
+        Self(self.0.with_limits(limits))
+    }
+
+    /// Retries as `retry` says.
+    #[must_use]
+    pub fn with_retry(self, retry: Retry) -> Self {
+        Self(self.0.with_retry(retry))
+    }
+
+    /// Reports every event to `listener`, on the thread where it happens: it should be quick.
+    #[must_use]
+    pub fn with_progress(self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
+        Self(self.0.with_progress(listener))
+    }
+
+    /// Reads the manifest of a version from the store.
+    ///
+    /// It is as trustworthy as the store. A caller who does not trust the store keeps the manifests elsewhere.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::TooLarge`] over 16 MiB, those of [`Manifest::parse`] and
+    /// of the store.
+    pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
+        let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
+        let key = self.0.prefix.key(&path)?;
+        let read = |_| async {
+            let mut body = self.0.source.backend().get(&key, None).await?;
+            let mut text = Vec::new();
+            while let Some(chunk) = body.chunks.next().await {
+                text.extend_from_slice(&chunk?);
+                if text.len() > MANIFEST_MAX {
+                    return Err(Error::new("read manifest", &path, ErrorKind::TooLarge));
+                }
+            }
+            Ok(text)
+        };
+        let limit = self.0.retry.deadline(MANIFEST_MAX as u64);
+        let text = self.0.retry.about(&self.0.progress, &path).within(limit).run(read).await?;
+        let text = String::from_utf8(text).map_err(|_| {
+            Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
+        })?;
+        Ok(Bundle { name: name.clone(), version: version.clone(), manifest: Manifest::parse(&text)? })
+    }
+
+    /// The version that was last installed under `name`, if its installation was complete.
+    ///
+    /// # Errors
+    /// Whatever keeps the host from its own state.
+    pub async fn installed(&self, name: &SafeName) -> Result<Option<String>> {
+        let (places, slot) = (Arc::clone(&self.0.places), Slot::of(name));
+        blocking("read", move || Ok(slot.read(&places)?.installed.map(|(version, _)| version))).await
+    }
+
+    /// Installs `bundle` unless it is in place, complete and unchanged.
+    ///
+    /// What is there is read only up to the limits; what is larger is replaced.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install).
+    pub async fn install_if_changed(&self, bundle: &Bundle) -> Result<Installed> {
+        let slot = Slot::of(&bundle.name);
+        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
+        let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
+        let limits = self.0.limits;
+        let unchanged = blocking("read", move || {
+            let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str(), &limits);
+            if in_place {
+                // Also when the last call died between the swap and its note.
+                held.note_installed(&places, &wanted)?;
+                discard(&places.staging, &held.id)?;
+            }
+            Ok(in_place)
+        });
+        if unchanged.await? {
+            return Ok(Installed::new(Change::Unchanged));
+        }
+        self.replace(bundle, slot, lock).await
+    }
+
+    /// Fetches `bundle`, checks every file, and swaps it in.
+    ///
+    /// Until the swap the old version stays as it is. The next call completes one that was interrupted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] with the file whose hash is wrong; the store's errors; [`ErrorKind::Busy`] if
+    /// another call is at work or the guest keeps interfering; and whatever keeps the host from its directories. The
+    /// old version then stays.
+    ///
+    /// # Races
+    /// A reader of the area sees the old version or the new one. On a file system that cannot exchange two names
+    /// there is a moment without either.
+    pub async fn install(&self, bundle: &Bundle) -> Result<Installed> {
+        let slot = Slot::of(&bundle.name);
+        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
+        self.replace(bundle, slot, lock).await
+    }
+
+    async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Flock>) -> Result<Installed> {
+        let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
+        blocking("write", move || {
+            discard(&places.staging, &held.id)?;
+            held.note_installing(&places, &wanted)?;
+            places.staging.ensure_dir(held.tree())?;
+            Ok(())
+        })
+        .await?;
+        self.0.progress.report(&Event::Entered(Step::Fetching));
+        self.fetch(bundle, &slot, &lock).await?;
+        let (places, wanted, progress) =
+            (Arc::clone(&self.0.places), bundle.clone(), self.0.progress.clone());
+        blocking("publish", move || {
+            progress.report(&Event::Entered(Step::Publishing));
+            let before = slot.read(&places)?.installed.map(|(version, _)| version);
+            let occupied = slot.swap(&places, &wanted.name)?;
+            slot.note_installed(&places, &wanted)?;
+            progress.report(&Event::Entered(Step::Complete));
+            let change = if occupied { Change::Replaced { version: before } } else { Change::New };
+            let mut installed = Installed::new(change);
+            if let Err(error) = discard(&places.staging, &slot.id) {
+                installed.left.add(&slot.id, error);
+            }
+            drop(lock);
+            Ok(installed)
+        })
+        .await
+    }
+
+    async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Flock>) -> Result<()> {
+        let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
+        let prefix = self.0.prefix.join(&home);
+        if bundle.manifest.files.len() as u64 > self.0.limits.objects {
+            return Err(Error::new("install", &home, ErrorKind::TooMany));
+        }
+        let objects = bundle.manifest.files.len() as u64;
+        let bytes = self.listed_bytes(bundle, &prefix).await;
+        self.0.progress.report(&Event::Planned { objects, bytes });
+        let fetcher = &Fetcher::new(&self.0, prefix);
+        // Owned, since a future that borrows from the stream's items cannot be sent to another thread.
+        let files: Vec<(SafePath, Digest)> =
+            bundle.manifest.files.iter().map(|(path, wanted)| (path.clone(), *wanted)).collect();
+        let files = stream::iter(files).map(|(path, wanted)| async move {
+            let leaf = Leaf {
+                places: Arc::clone(&self.0.places),
+                _lock: Arc::clone(lock),
+                path: format!("{}/{}", slot.tree(), path.as_str()),
+            };
+            let object = Planned { path: path.clone(), size: 0, etag: None };
+            let found: Digest = match fetcher.fetch(&object, leaf.clone()).await?.content {
+                Content::Filed { digest, .. } => digest,
+                Content::Held(bytes) => {
+                    let path = path.clone();
+                    blocking("write", move || {
+                        leaf.write(&path, &bytes)?;
+                        Ok(Sha256::digest(&bytes).into())
+                    })
+                    .await?
+                }
+            };
+            match found == wanted {
+                true => Ok(()),
+                false => Err(Error::new("install", &path, ErrorKind::Io)
+                    .with_detail("content is not what the manifest says")),
+            }
+        });
+        let mut files = std::pin::pin!(files.buffer_unordered(self.0.concurrency));
+        while let Some(result) = files.next().await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a version as the store lists them; 0 if it does not. Only for the listener.
+    async fn listed_bytes(&self, bundle: &Bundle, home: &Prefix) -> u64 {
+        let limit = usize::try_from(self.0.limits.objects).unwrap_or(usize::MAX);
+        let mut listed = std::pin::pin!(self.0.source.list(home).take(limit));
+        let mut bytes = 0_u64;
+        while let Ok(Some(Ok(object))) = tokio::time::timeout(self.0.retry.silence(), listed.next()).await {
+            let path = object.key.strip_prefix(home.as_str().as_bytes());
+            let path = path.and_then(|path| SafePath::new(std::str::from_utf8(path).ok()?).ok());
+            if path.is_some_and(|path| bundle.manifest.files.contains_key(&path)) {
+                bytes = bytes.saturating_add(object.size);
+            }
+        }
+        bytes
+    }
+
+    /// Removes what is installed under `name`, whatever it is by now; returns whether anything was there.
+    ///
+    /// # Errors
+    /// Whatever keeps the host from moving it out of the area.
+    ///
+    /// # Races
+    /// It is moved out of the guest's reach in one step, and removed there.
+    pub async fn remove(&self, name: &SafeName) -> Result<bool> {
+        let slot = Slot::of(name);
+        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
+        let (places, name) = (Arc::clone(&self.0.places), name.clone());
+        blocking("remove", move || {
+            discard(&places.staging, &slot.id)?;
+            places.staging.ensure_dir(&slot.id)?;
+            let was_there = match places.workspace.rename_to(&name, &places.staging, slot.old()) {
+                Ok(()) => true,
+                Err(error) if error.kind() == ErrorKind::NotFound => false,
+                Err(error) => return Err(error),
+            };
+            forget(&places.state, &slot.id)?;
+            discard(&places.staging, &slot.id)?;
+            drop(lock);
+            Ok(was_there)
+        })
+        .await
+    }
+}
+
+/// A file of a version that is being staged.
+#[derive(Clone, Debug)]
+struct Leaf {
+    places: Arc<Places>,
+    /// Held as long as anything may still be written.
+    _lock: Arc<Flock>,
+    path: String,
+}
+
+impl Target for Leaf {
+    fn open(&self) -> Result<NewFile> {
+        let staging = &self.places.staging;
+        if let Some((parent, _)) = self.path.rsplit_once('/') {
+            staging.ensure_dir(parent)?;
+        }
+        staging.new_file(&self.path)
+    }
+
+    fn commit(&self, file: NewFile) -> Result<()> {
+        file.commit_replace()
+    }
+}

@@ -1,0 +1,38 @@
+//! Work on the host's own directories, on the threads where it may block.
+
+use std::path::Path;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::Root;
+
+/// Runs `work` where it may block. It goes on to its end even if nobody waits for it any more.
+pub(crate) async fn blocking<T: Send + 'static>(
+    operation: &'static str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => {
+            Err(Error::new(operation, ".", ErrorKind::Io).with_source(std::io::Error::other(error)))
+        }
+    }
+}
+
+/// Removes a tree of the host's own if it is there.
+pub(crate) fn discard(root: &Root, path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    match root.remove_tree_contained(path) {
+        Ok(removed) if removed.is_complete() => Ok(()),
+        Ok(_) => Err(Error::new("remove", path, ErrorKind::Busy)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a file of the host's own if it is there.
+pub(crate) fn forget(root: &Root, path: impl AsRef<Path>) -> Result<()> {
+    match root.remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,14 @@
+//! Bringing the objects of a session back as files.
+
+mod fetch;
+mod plan;
+mod publish;
+mod report;
+mod restore;
+mod stage;
+
+pub(crate) use fetch::{Content, Fetcher, Target};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use plan::plan;
+pub use report::{Ended, RestoreReport, Restored};

@@ -1,0 +1,301 @@
+//! One object from the store, with limits, retries and deadlines, into memory or into a new file.
+//!
+//! Problem: the store may announce one size and send another, send one byte a minute, stop in the middle, or continue with
+//! another version.
+//!
+//! Defence: each chunk is counted against what was announced and against all limits; silence and slowness have deadlines.
+//! A download continues only with the rest of exactly the version that it began with. A file has no name before its last
+//! byte.
+//!
+//! What remains: without an announced size a body that ends early is taken for the whole.
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use crate::artifacts::Artifacts;
+use crate::artifacts::disk::blocking;
+use crate::artifacts::key::Prefix;
+use crate::artifacts::progress::Event;
+use crate::artifacts::state::Planned;
+use crate::artifacts::store::{Body, is_transient, within};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+use crate::root::NewFile;
+use crate::tree::Digest;
+
+/// Objects up to this size are held in memory and written in batches.
+const SMALL: u64 = 64 << 10;
+/// Chunks of one large object in memory.
+const CHUNKS: usize = 4;
+/// Objects in a row that may fail for good before the store counts as gone.
+const GONE: u32 = 32;
+
+/// Fetches objects, and counts how much was taken in all.
+#[derive(Debug)]
+pub(crate) struct Fetcher<'a> {
+    artifacts: &'a Artifacts,
+    prefix: Prefix,
+    taken: AtomicU64,
+    failures: AtomicU32,
+}
+
+/// An object's content, and where it is.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Held(Bytes),
+    Filed { digest: Digest, size: u64 },
+}
+
+/// An object as it arrived.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) content: Content,
+    pub(crate) etag: Option<Box<str>>,
+}
+
+/// How an object becomes a file.
+pub(crate) trait Target: Clone + Send + Sync + 'static {
+    /// Starts the file, where that may block.
+    fn open(&self) -> Result<NewFile>;
+    /// Publishes it.
+    fn commit(&self, file: NewFile) -> Result<()>;
+
+    /// Makes the file of an object that was small enough to be held; where that may block.
+    fn write(&self, path: &SafePath, bytes: &[u8]) -> Result<()> {
+        let mut file = self.open()?;
+        file.write_all(bytes).map_err(|error| Error::from_io("write", path, error))?;
+        self.commit(file)
+    }
+}
+
+impl<'a> Fetcher<'a> {
+    /// Fetches from below `prefix`, with the limits of `artifacts`.
+    pub(crate) fn new(artifacts: &'a Artifacts, prefix: Prefix) -> Self {
+        Self { artifacts, prefix, taken: AtomicU64::new(0), failures: AtomicU32::new(0) }
+    }
+
+    /// Fetches one object; what is larger than [`SMALL`] goes to `target`.
+    pub(crate) async fn fetch(&self, object: &Planned, target: impl Target) -> Result<Arrived> {
+        let path = &object.path;
+        let key = self.prefix.key(path)?;
+        let Artifacts { retry, progress, .. } = self.artifacts;
+        if self.failures.load(Ordering::Relaxed) >= GONE {
+            return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
+        }
+        progress.report(&Event::Started { path, bytes: object.size });
+        let moved = AtomicU64::new(0);
+        let download = Download { fetcher: self, key, object, target, moved, kept: Mutex::new(None) };
+        let take_back = || download.take_back();
+        let calls = retry.about(progress, path).also_when_changed().losing(&take_back);
+        let result = calls.run(|attempt| download.attempt(attempt)).await;
+        match &result {
+            Ok(_) => {
+                self.failures.store(0, Ordering::Relaxed);
+                progress.report(&Event::Done { path, bytes: download.moved.into_inner() });
+            }
+            Err(error) => {
+                *download.kept() = None;
+                download.take_back();
+                if is_transient(error) {
+                    self.failures.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        result
+    }
+}
+
+/// One object on its way.
+struct Download<'a, T> {
+    fetcher: &'a Fetcher<'a>,
+    key: String,
+    object: &'a Planned,
+    target: T,
+    /// Bytes that have arrived and count.
+    moved: AtomicU64,
+    /// What the last attempt has left to go on from.
+    kept: Mutex<Option<Partial>>,
+}
+
+/// The first bytes of an object, in a file that has no name yet.
+#[derive(Debug)]
+struct Partial {
+    file: NewFile,
+    hash: Sha256,
+    /// Of which version.
+    etag: String,
+    /// Of how many bytes.
+    size: u64,
+}
+
+/// What the writer of a large object has made.
+enum Filed {
+    Whole(Content),
+    Part(NewFile, Sha256),
+}
+
+impl<T: Target> Download<'_, T> {
+    fn kept(&self) -> MutexGuard<'_, Option<Partial>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uncounts the bytes that are not kept, and returns how many.
+    fn take_back(&self) -> u64 {
+        let kept = self.kept().as_ref().map_or(0, |kept| kept.file.written());
+        let lost = self.moved.swap(kept, Ordering::Relaxed).saturating_sub(kept);
+        self.fetcher.taken.fetch_sub(lost, Ordering::Relaxed);
+        lost
+    }
+
+    async fn attempt(&self, attempt: u32) -> Result<Arrived> {
+        let Artifacts { source, limits, retry, progress, .. } = self.fetcher.artifacts;
+        let path = &self.object.path;
+        let mut partial = self.kept().take();
+        let mut body = None;
+        if let Some(kept) = &partial {
+            match self.rest(kept).await {
+                Ok(rest) => body = rest,
+                Err(error) => {
+                    *self.kept() = partial;
+                    return Err(error);
+                }
+            }
+        }
+        let mut body = match body {
+            Some(rest) => rest,
+            None => {
+                if partial.take().is_some() {
+                    let (moved, delay) = (self.take_back(), Duration::ZERO);
+                    let error = Error::new("get", path, ErrorKind::Busy)
+                        .with_detail("the store does not go on where it stopped");
+                    progress.report(&Event::Retried { path, attempt, moved, delay, error: &error });
+                }
+                let whole = source.backend().get(&self.key, self.object.etag.as_deref());
+                within(retry.silence(), "get", path, whole).await?
+            }
+        };
+        let expected = body.size.unwrap_or(self.object.size);
+        if expected > limits.file_bytes {
+            return Err(Error::new("get", path, ErrorKind::TooLarge)
+                .with_detail(format!("more than {} bytes", limits.file_bytes)));
+        }
+        let etag = body.etag.take();
+        let content = match body.size {
+            Some(..=SMALL) => {
+                within(retry.deadline(expected), "get", path, self.hold(&mut body, expected)).await?
+            }
+            _ => self.file(&mut body, partial, etag.as_deref()).await?,
+        };
+        Ok(Arrived { content, etag: etag.map(String::into_boxed_str) })
+    }
+
+    /// What follows the bytes that are kept, if the store returns exactly that.
+    async fn rest(&self, kept: &Partial) -> Result<Option<Body>> {
+        let Artifacts { source, retry, .. } = self.fetcher.artifacts;
+        let rest = source.backend().rest(&self.key, &kept.etag, kept.file.written());
+        let rest = within(retry.silence(), "get", &self.object.path, rest).await?;
+        Ok(rest.filter(|rest| rest.size == Some(kept.size)))
+    }
+
+    async fn hold(&self, body: &mut Body, expected: u64) -> Result<Content> {
+        let mut whole: Option<Bytes> = None;
+        let mut parts = BytesMut::new();
+        while let Some(chunk) = self.next(body).await? {
+            match whole.take() {
+                None if parts.is_empty() => whole = Some(chunk),
+                None => parts.extend_from_slice(&chunk),
+                Some(first) => {
+                    parts.reserve(usize::try_from(expected).unwrap_or(0));
+                    parts.extend_from_slice(&first);
+                    parts.extend_from_slice(&chunk);
+                }
+            }
+        }
+        Ok(Content::Held(whole.unwrap_or_else(|| parts.freeze())))
+    }
+
+    /// Streams into a file. Dropped half-way, it leaves nothing: the file is committed only after the last chunk.
+    async fn file(&self, body: &mut Body, partial: Option<Partial>, etag: Option<&str>) -> Result<Content> {
+        let (sender, mut chunks) = mpsc::channel::<Option<Bytes>>(CHUNKS);
+        let (target, path) = (self.target.clone(), self.object.path.clone());
+        let writer = blocking("write", move || {
+            let (mut file, mut hash) = match partial {
+                Some(partial) => (partial.file, partial.hash),
+                None => (target.open()?, Sha256::new()),
+            };
+            while let Some(chunk) = chunks.blocking_recv() {
+                let Some(chunk) = chunk else {
+                    let size = file.written();
+                    target.commit(file)?;
+                    return Ok(Filed::Whole(Content::Filed { digest: hash.finalize().into(), size }));
+                };
+                hash.update(&chunk);
+                file.write_all(&chunk).map_err(|error| Error::from_io("write", &path, error))?;
+            }
+            Ok(Filed::Part(file, hash))
+        });
+        let size = body.size;
+        let left = size.unwrap_or(self.object.size).saturating_sub(self.moved.load(Ordering::Relaxed));
+        // The sender goes with the reader, and then the writer knows that no more will come.
+        let reader = async move {
+            loop {
+                let chunk = self.next(body).await?;
+                let last = chunk.is_none();
+                // The writer ends early only if it failed, and its error is returned.
+                if sender.send(chunk).await.is_err() || last {
+                    return Ok(());
+                }
+            }
+        };
+        let reader = within(self.fetcher.artifacts.retry.deadline(left), "get", &self.object.path, reader);
+        match futures_util::future::join(writer, reader).await {
+            (Ok(Filed::Whole(content)), Ok(())) => Ok(content),
+            (Ok(Filed::Part(file, hash)), Err(error)) => {
+                // A weak version can be that of other bytes.
+                if let (Some(etag), Some(size)) = (etag.filter(|etag| !etag.starts_with("W/")), size) {
+                    *self.kept() = Some(Partial { file, hash, etag: etag.to_owned(), size });
+                }
+                Err(error)
+            }
+            (Err(error), Ok(())) | (_, Err(error)) => Err(error),
+            (Ok(Filed::Part(..)), Ok(())) => {
+                Err(Error::new("write", &self.object.path, ErrorKind::Io).with_detail("given up half-way"))
+            }
+        }
+    }
+
+    /// The next chunk, counted against all limits; none after the announced end.
+    async fn next(&self, body: &mut Body) -> Result<Option<Bytes>> {
+        let Artifacts { limits, retry, progress, .. } = self.fetcher.artifacts;
+        let path = &self.object.path;
+        let chunk =
+            within(retry.silence(), "get", path, async { body.chunks.next().await.transpose() }).await?;
+        let so_far = self.moved.load(Ordering::Relaxed);
+        let Some(chunk) = chunk else {
+            return match body.size {
+                Some(size) if so_far != size => Err(Error::new("get", path, ErrorKind::Io)
+                    .with_detail(format!("body ends after {so_far} of {size} bytes"))),
+                _ => Ok(None),
+            };
+        };
+        let bytes = chunk.len() as u64;
+        let now = so_far + bytes;
+        self.moved.store(now, Ordering::Relaxed);
+        let taken = self.fetcher.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if body.size.is_some_and(|size| now > size) {
+            return Err(Error::new("get", path, ErrorKind::Io).with_detail("body is longer than announced"));
+        }
+        if now > limits.file_bytes || taken > limits.bytes {
+            return Err(Error::new("get", path, ErrorKind::TooLarge));
+        }
+        progress.report(&Event::Moved { path, bytes });
+        Ok(Some(chunk))
+    }
+}

@@ -1,0 +1,18 @@
+//! The object store, as restore, mirror and bundles see it.
+
+mod backend;
+mod error;
+mod generic;
+mod local;
+mod object;
+mod retry;
+#[cfg(feature = "aws")]
+mod s3;
+mod source;
+
+pub use backend::{Abilities, Backend, Compares, Conditions, Parts};
+pub(crate) use error::{changed, is_transient};
+pub use object::{Body, Condition, Listed};
+pub use retry::Retry;
+pub(crate) use retry::within;
+pub use source::Source;

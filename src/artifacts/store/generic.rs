@@ -1,0 +1,325 @@
+//! Any [`ObjectStore`], with its own listing.
+//!
+//! Problem: a store's own `list` ends at the first key with a `.`, `..` or empty segment or with a control character,
+//! and its path type takes `/abs` for `abs` and `dir/` for `dir`.
+//!
+//! Defence: a key that the path type does not keep byte for byte is never addressed, so no call reaches another object.
+//!
+//! What remains: one planted key ends the listing. Stores with a file of their own list by raw keys.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use object_store::memory::InMemory;
+use object_store::path::Path as StorePath;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+use object_store::signer::Signer;
+use object_store::{
+    Error as StoreError, GetOptions, GetRange, GetResult, MultipartUpload, ObjectStore, ObjectStoreExt as _,
+    PutMode, PutPayload, UpdateVersion,
+};
+use tokio::sync::Mutex;
+
+use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
+use super::error::{changed, store_error};
+use super::object::{Body, Condition, Listed};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A store that is asked through its own client.
+#[derive(Debug)]
+pub(super) struct Generic {
+    store: Arc<dyn ObjectStore>,
+    abilities: Abilities,
+    /// Whether the store may compare by a count of its own instead of by ETags.
+    counts: bool,
+    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+    signer: Option<Arc<dyn Signer>>,
+}
+
+/// The abilities of a store of which nothing is known.
+const ANY: Abilities = Abilities {
+    put: Conditions::both(Compares::AsServer),
+    complete: Conditions::both(Compares::Never),
+    // A completion overwrites whatever is there by then, so as much as memory allows goes in one request.
+    whole: 16 << 20,
+    part: 8 << 20,
+    parts: 10_000,
+    repeats: false,
+    raw_keys: false,
+    signs: false,
+};
+
+impl Generic {
+    pub(super) fn new(store: Arc<dyn ObjectStore>) -> Self {
+        Self {
+            store,
+            abilities: ANY,
+            counts: true,
+            #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+            signer: None,
+        }
+    }
+
+    /// A store that holds every object in memory, so each goes in one request whatever its size.
+    pub(super) fn memory(store: Arc<InMemory>) -> Self {
+        let put = Conditions::both(Compares::InOneStep);
+        Self { abilities: Abilities { put, whole: u64::MAX, ..ANY }, counts: false, ..Self::new(store) }
+    }
+
+    /// A store that also signs URLs.
+    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+    pub(super) fn signing<S: ObjectStore + Signer>(store: Arc<S>) -> Self {
+        let abilities = Abilities { signs: true, ..ANY };
+        Self { abilities, signer: Some(store.clone()), ..Self::new(store) }
+    }
+
+    /// A store that is known to compare by ETags.
+    #[cfg(feature = "aws")]
+    pub(super) fn by_etags(self) -> Self {
+        Self { counts: false, ..self }
+    }
+
+    async fn get_whole(&self, key: &str, etag: Option<&str>) -> Result<Body> {
+        let result = self.store.get(&location(key)?).await;
+        let result = result.map_err(|error| store_error("get", key, error))?;
+        if let (Some(wanted), Some(found)) = (etag, &result.meta.e_tag)
+            && wanted != found
+            && wanted != quoted(found.clone())
+        {
+            return Err(changed("get", key));
+        }
+        Ok(body(key, result))
+    }
+
+    async fn get_rest(&self, key: &str, etag: &str, from: u64) -> Result<Option<Body>> {
+        let (if_match, range) = (Some(etag.to_owned()), Some(GetRange::Offset(from)));
+        let options = GetOptions { if_match, range, ..GetOptions::default() };
+        let result = self.store.get_opts(&location(key)?, options).await;
+        match result.map_err(|error| store_error("get", key, error)) {
+            Ok(rest) if rest.meta.e_tag.as_deref() == Some(etag) && rest.range == (from..rest.meta.size) => {
+                Ok(Some(body(key, rest)))
+            }
+            Err(error) if error.kind() == ErrorKind::Io => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    async fn put_whole(&self, key: &str, content: Bytes, condition: Condition<'_>) -> Result<Option<String>> {
+        let (at, content) = (location(key)?, PutPayload::from_bytes(content));
+        let mode = match condition {
+            Condition::Always => PutMode::Overwrite,
+            Condition::Absent => PutMode::Create,
+            Condition::Unchanged(etag) => update(etag, None),
+        };
+        let error = match self.store.put_opts(&at, content.clone(), mode.into()).await {
+            Ok(done) => return Ok(done.e_tag),
+            Err(error) => error,
+        };
+        if let (StoreError::Generic { .. }, Condition::Unchanged(etag)) = (&error, condition)
+            && self.counts
+            && let Some(version) = self.version(&at, etag).await?
+        {
+            let done = self.store.put_opts(&at, content, update(etag, Some(version)).into()).await;
+            return done.map(|done| done.e_tag).map_err(|error| store_error("put", key, error));
+        }
+        Err(store_error("put", key, error))
+    }
+
+    /// The version of an object by the store's own count, where it has one.
+    ///
+    /// GCS compares generations, which no listing shows: a put on an ETag alone fails before anything is sent, and the
+    /// generation is known only from a head. Of stores that do not count there is nothing more to ask.
+    async fn version(&self, at: &StorePath, etag: &str) -> Result<Option<String>> {
+        match self.store.head(at).await {
+            Ok(found) if found.version.is_none() => Ok(None),
+            Ok(found) if found.e_tag.as_deref() != Some(etag) => Err(changed("put", at.as_ref())),
+            Ok(found) => Ok(found.version),
+            Err(StoreError::NotFound { .. }) => Err(changed("put", at.as_ref())),
+            // The failure of the put says more.
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+impl Backend for Generic {
+    fn abilities(&self) -> Abilities {
+        self.abilities
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
+        let location = match StorePath::parse(prefix) {
+            Ok(location) => location,
+            Err(source) => {
+                let error = store_error("list", prefix, source.into());
+                return stream::once(async { Err(error) }).boxed();
+            }
+        };
+        let subject = prefix.to_owned();
+        self.store
+            .list(Some(&location))
+            .map(move |item| match item {
+                Ok(meta) => Ok(Listed {
+                    key: String::from(meta.location).into_bytes(),
+                    size: meta.size,
+                    etag: meta.e_tag.map(quoted),
+                }),
+                Err(error) => Err(store_error("list", &subject, error)),
+            })
+            .scan(false, |failed, item| {
+                let item = if *failed { None } else { Some(item) };
+                *failed = matches!(item, Some(Err(_)));
+                std::future::ready(item)
+            })
+            .boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str, etag: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {
+        self.get_whole(key, etag).boxed()
+    }
+
+    fn rest<'a>(&'a self, key: &'a str, etag: &'a str, from: u64) -> BoxFuture<'a, Result<Option<Body>>> {
+        self.get_rest(key, etag, from).boxed()
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
+        async move {
+            match self.store.head(&location(key)?).await {
+                Ok(meta) => {
+                    Ok(Some(Listed { key: key.as_bytes().to_vec(), size: meta.size, etag: meta.e_tag }))
+                }
+                Err(StoreError::NotFound { .. }) => Ok(None),
+                Err(error) => Err(store_error("head", key, error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        content: Bytes,
+        condition: Condition<'a>,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        self.put_whole(key, content, condition).boxed()
+    }
+
+    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+        async move {
+            let upload = self.store.put_multipart(&location(key)?).await;
+            let upload = Mutex::new(upload.map_err(|error| store_error("put", key, error))?);
+            Ok(Box::new(Upload { key: key.to_owned(), upload }) as Box<dyn Parts>)
+        }
+        .boxed()
+    }
+
+    // The client keeps the ids of its uploads to itself.
+    fn abort<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<()>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move {
+            match self.store.delete(&location(key)?).await {
+                Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(store_error("delete", key, error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {
+        async move {
+            #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+            if let Some(signer) = &self.signer {
+                // The default method is GET.
+                let signed = signer.signed_url(Default::default(), &location(key)?, valid).await;
+                return signed.map(String::from).map_err(|error| store_error("sign", key, error));
+            }
+            let _ = valid;
+            Err(Error::new("sign", key, ErrorKind::Unsupported).with_detail("the store does not sign URLs"))
+        }
+        .boxed()
+    }
+}
+
+/// An upload in parts by the store's own client, which repeats a part as it is set up to.
+#[derive(Debug)]
+struct Upload {
+    key: String,
+    upload: Mutex<Box<dyn MultipartUpload>>,
+}
+
+impl Parts for Upload {
+    fn id(&self) -> Option<&str> {
+        None
+    }
+
+    fn put(&self, part: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let put = self.upload.lock().await.put_part(PutPayload::from_bytes(part)).await;
+            put.map_err(|error| store_error("put", &self.key, error))
+        }
+        .boxed()
+    }
+
+    fn complete<'a>(&'a self, _: Condition<'a>) -> BoxFuture<'a, Result<Option<String>>> {
+        async move {
+            let done = self.upload.lock().await.complete().await;
+            done.map(|done| done.e_tag).map_err(|error| store_error("put", &self.key, error))
+        }
+        .boxed()
+    }
+
+    fn abort(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let done = self.upload.lock().await.abort().await;
+            done.map_err(|error| store_error("abort", &self.key, error))
+        }
+        .boxed()
+    }
+}
+
+fn body(key: &str, result: GetResult) -> Body {
+    let subject = key.to_owned();
+    Body {
+        size: Some(result.meta.size),
+        etag: result.meta.e_tag.clone(),
+        chunks: result.into_stream().map_err(move |error| store_error("get", &subject, error)).boxed(),
+    }
+}
+
+fn update(etag: &str, version: Option<String>) -> PutMode {
+    PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version })
+}
+
+/// `key` as the store's own path type, only if that type keeps it byte for byte.
+pub(super) fn location(key: &str) -> Result<StorePath> {
+    match StorePath::parse(key) {
+        Ok(path) if path.as_ref() == key && !key.is_empty() => Ok(path),
+        _ => Err(Error::new("address", key, ErrorKind::InvalidPath)
+            .with_detail("the store would take the key for another")),
+    }
+}
+
+/// A version in the form of every answer but a listing of Azure, which leaves the quotes out.
+fn quoted(etag: String) -> String {
+    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_that_the_store_would_rewrite_is_not_addressed() {
+        for key in ["/abs", "dir/", "a//b", "a/../b", ".", "a\nb", ""] {
+            assert_eq!(location(key).unwrap_err().kind(), ErrorKind::InvalidPath, "{key:?}");
+        }
+        for key in ["a b", "100%", "%2e%2e/x", "é", "e\u{301}", "a+b", "#1", "~x", "[x]"] {
+            assert_eq!(location(key).unwrap().as_ref(), key);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! A local directory as a store, by names that nobody has rewritten.
+//!
+//! Problem: a [`LocalFileSystem`] ends its listing at the first name that is not text or has a control character,
+//! takes no name that ends in `#` and digits, and follows links.
+//!
+//! Defence: the directory is held by a [`Root`]. It is walked by raw names, so that one bad name is one refusal, and
+//! files are opened beneath it, links never.
+//!
+//! What remains: whoever else writes to the directory can change a file in place, and a file takes the place of another
+//! after a comparison, not in one step with it.
+//!
+//! [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::{Mutex, mpsc};
+
+use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
+use super::error::changed;
+use super::object::{Body, Condition, Listed};
+use crate::artifacts::disk::{blocking, forget};
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::{Metadata, NewFile, Root, WalkLimits};
+
+/// Most entries of one listing, directories included.
+const ENTRIES: u64 = 10_000_000;
+const CHUNK: u64 = 256 << 10;
+/// What is held in memory of one object that is written.
+const PART: u64 = 8 << 20;
+
+/// The directory.
+#[derive(Debug)]
+pub(super) struct Local(Arc<Root>);
+
+impl Local {
+    pub(super) fn new(root: Root) -> Self {
+        Self(Arc::new(root))
+    }
+
+    /// Runs `work` on the directory and the path of `key`, where it may block.
+    fn on<'a, T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        key: &str,
+        work: impl FnOnce(Arc<Root>, String) -> Result<T> + Send + 'static,
+    ) -> BoxFuture<'a, Result<T>> {
+        let (root, path) = (Arc::clone(&self.0), key.to_owned());
+        blocking(operation, move || work(root, path)).boxed()
+    }
+}
+
+impl Backend for Local {
+    fn abilities(&self) -> Abilities {
+        // A name is linked only if it is free, in one step; no call compares a file and replaces it.
+        let conditions = Conditions { absent: Compares::InOneStep, unchanged: Compares::Never };
+        Abilities {
+            put: conditions,
+            complete: conditions,
+            whole: PART,
+            part: PART,
+            parts: u64::MAX,
+            repeats: false,
+            raw_keys: true,
+            signs: false,
+        }
+    }
+
+    /// Lists what lies under `prefix`, which ends in `/`.
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
+        let (root, prefix) = (Arc::clone(&self.0), prefix.to_owned());
+        let (sender, receiver) = mpsc::channel(256);
+        let walking = async move {
+            let failed = sender.clone();
+            // The receiver is gone when nobody reads the listing any more.
+            if let Err(error) = blocking("list", move || walk(&root, &prefix, &sender)).await {
+                let _ = failed.send(Err(error)).await;
+            }
+        };
+        let listed = stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|item| (item, receiver))
+        });
+        let walking = stream::once(walking).filter_map(|()| std::future::ready(None::<Result<Listed>>));
+        stream::select(listed, walking).boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str, etag: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {
+        async move {
+            let file = self.on("get", key, |root, path| root.open_contained(path)).await?;
+            let (size, found) = (file.metadata().len(), version(file.metadata()));
+            if etag.is_some_and(|wanted| wanted != found) {
+                return Err(changed("get", key));
+            }
+            let key = key.to_owned();
+            let chunks = stream::try_unfold((file.take(size), key), |(mut file, key)| {
+                blocking("get", move || {
+                    let mut chunk = Vec::new();
+                    let read = file.by_ref().take(CHUNK).read_to_end(&mut chunk);
+                    read.map_err(|error| Error::new("get", &key, ErrorKind::Io).with_source(error))?;
+                    Ok(if chunk.is_empty() { None } else { Some((Bytes::from(chunk), (file, key))) })
+                })
+            });
+            Ok(Body { size: Some(size), etag: Some(found), chunks: chunks.boxed() })
+        }
+        .boxed()
+    }
+
+    // A file can be written to between two calls without a trace in its version: the whole is read again.
+    fn rest<'a>(&'a self, _: &'a str, _: &'a str, _: u64) -> BoxFuture<'a, Result<Option<Body>>> {
+        std::future::ready(Ok(None)).boxed()
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
+        self.on("head", key, |root, path| match root.open_contained(&path) {
+            Ok(file) => Ok(Some(listed(path.into_bytes(), file.metadata()))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        content: Bytes,
+        condition: Condition<'a>,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        if let Condition::Unchanged(_) = condition {
+            let error = Error::new("put", key, ErrorKind::Unsupported)
+                .with_detail("a directory does not compare and put in one step");
+            return std::future::ready(Err(error)).boxed();
+        }
+        let absent = condition == Condition::Absent;
+        self.on("put", key, move |root, path| {
+            let mut draft = Draft::new(root, path)?;
+            draft.write(&content)?;
+            draft.publish(absent)
+        })
+    }
+
+    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+        self.on("put", key, |root, path| {
+            let draft = Mutex::new(Some(Draft::new(root, path)?));
+            Ok(Box::new(Upload(draft)) as Box<dyn Parts>)
+        })
+    }
+
+    // A file without a name is gone with the process that made it.
+    fn abort<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<()>> {
+        std::future::ready(Ok(())).boxed()
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.on("delete", key, |root, path| forget(&root, &path))
+    }
+
+    fn sign<'a>(&'a self, key: &'a str, _: Duration) -> BoxFuture<'a, Result<String>> {
+        let error =
+            Error::new("sign", key, ErrorKind::Unsupported).with_detail("the store does not sign URLs");
+        std::future::ready(Err(error)).boxed()
+    }
+}
+
+/// A draft that is written part by part; none only after a call that was given up.
+#[derive(Debug)]
+struct Upload(Mutex<Option<Draft>>);
+
+impl Upload {
+    /// Works on the draft where that may block.
+    async fn on<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Draft) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let mut slot = self.0.lock().await;
+        let Some(mut draft) = slot.take() else {
+            return Err(Error::new("put", ".", ErrorKind::Io).with_detail("given up half-way"));
+        };
+        let (draft, result) = blocking("put", move || {
+            let result = work(&mut draft);
+            Ok((draft, result))
+        })
+        .await?;
+        *slot = Some(draft);
+        result
+    }
+}
+
+impl Parts for Upload {
+    fn id(&self) -> Option<&str> {
+        None
+    }
+
+    fn put(&self, part: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.on(move |draft| draft.write(&part)).boxed()
+    }
+
+    fn complete<'a>(&'a self, condition: Condition<'a>) -> BoxFuture<'a, Result<Option<String>>> {
+        let absent = condition == Condition::Absent;
+        self.on(move |draft| draft.publish(absent)).boxed()
+    }
+
+    // A file without a name is gone with its handle.
+    fn abort(&self) -> BoxFuture<'_, Result<()>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
+/// A file on its way, unnamed until it is published.
+#[derive(Debug)]
+struct Draft {
+    root: Arc<Root>,
+    path: String,
+    file: Option<NewFile>,
+}
+
+impl Draft {
+    fn new(root: Arc<Root>, path: String) -> Result<Self> {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            root.ensure_dir(parent)?;
+        }
+        let file = Some(root.new_file(&path)?);
+        Ok(Self { root, path, file })
+    }
+
+    fn write(&mut self, part: &[u8]) -> Result<()> {
+        let failed = |error| Error::new("put", &self.path, ErrorKind::Io).with_source(error);
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(part)).map_err(failed)
+    }
+
+    /// Gives the file its name, with `absent` only if that is free, and returns its version.
+    fn publish(&mut self, absent: bool) -> Result<Option<String>> {
+        let leaf = self.path.rsplit('/').next().unwrap_or_default();
+        match self.file.take() {
+            Some(mut file) if absent => {
+                if let Err(error) = file.commit_as(leaf) {
+                    self.file = Some(file);
+                    return Err(error);
+                }
+            }
+            Some(file) => file.commit_replace()?,
+            None => return Err(Error::new("put", &self.path, ErrorKind::Io).with_detail("is published")),
+        }
+        Ok(Some(version(self.root.open_contained(&self.path)?.metadata())))
+    }
+}
+
+fn walk(root: &Root, prefix: &str, sender: &mpsc::Sender<Result<Listed>>) -> Result<()> {
+    let entries = match root.walk(prefix.trim_end_matches('/'), WalkLimits::default().with_entries(ENTRIES)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let key = |path: &Path| [prefix.as_bytes(), path.as_os_str().as_bytes()].concat();
+    for (seen, entry) in entries.enumerate() {
+        let object = match entry {
+            Ok(entry) if entry.metadata().is_dir() => continue,
+            Ok(entry) => listed(key(entry.path()), entry.metadata()),
+            // An arbitrary part would look like the whole.
+            Err(error) if seen as u64 >= ENTRIES => return Err(error),
+            // A directory that cannot be entered is a key that ends in `/`: one refusal.
+            Err(error) => {
+                let mut key = key(error.subject().unwrap_or("".as_ref()));
+                key.push(b'/');
+                Listed { key, size: 0, etag: None }
+            }
+        };
+        if sender.blocking_send(Ok(object)).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn listed(key: Vec<u8>, metadata: &Metadata) -> Listed {
+    Listed { key, size: metadata.len(), etag: Some(version(metadata)) }
+}
+
+/// The version of a file, in the form of a `LocalFileSystem`.
+fn version(metadata: &Metadata) -> String {
+    let modified = metadata.modified().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    format!("\"{:x}-{modified:x}-{:x}\"", metadata.ino(), metadata.len())
+}

@@ -1,0 +1,47 @@
+//! What goes to a store and comes from it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+
+use crate::error::Result;
+
+/// An object as a listing describes it; none of it is to be trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// The key, byte for byte.
+    pub key: Vec<u8>,
+    /// The size that the listing claims.
+    pub size: u64,
+    /// The version that the listing claims.
+    pub etag: Option<String>,
+}
+
+/// An object's content as it arrives.
+pub struct Body {
+    /// The length of the whole object that the store announces.
+    pub size: Option<u64>,
+    /// Its version.
+    pub etag: Option<String>,
+    /// The bytes; the stream ends after its first error.
+    pub chunks: BoxStream<'static, Result<Bytes>>,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("size", &self.size).field("etag", &self.etag).finish_non_exhaustive()
+    }
+}
+
+/// What must hold for a put to take place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition<'a> {
+    /// Nothing.
+    Always,
+    /// There is no object with this key.
+    Absent,
+    /// The object with this key has this version.
+    Unchanged(&'a str),
+}

@@ -1,0 +1,101 @@
+//! S3 by raw keys: listing and reading that never pass a key through a path type.
+//!
+//! Problem: the store's own listing turns each key into a path. A key that is no path ends the listing, and `/abs` and
+//! `dir/` come out as `abs` and `dir`, which are other objects.
+//!
+//! Defence: requests of our own, with the endpoint, credentials and HTTP client of the store. An upload in parts is
+//! completed by one, too, since the store's own completion takes no condition.
+//!
+//! What remains: a URL cannot hold a `.` or `..` segment, in any spelling, so such a key is listed but not read.
+
+mod client;
+mod complete;
+mod list;
+mod page;
+mod read;
+mod xml;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::BoxStream;
+use object_store::aws::AmazonS3Builder;
+
+use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
+use super::generic::{Generic, location};
+use super::object::{Body, Condition, Listed};
+use crate::error::Result;
+use client::Bucket;
+
+/// A bucket, by raw keys where the store's own client rewrites them.
+#[derive(Debug)]
+struct S3 {
+    bucket: Arc<Bucket>,
+    client: Generic,
+}
+
+/// Opens the bucket that `builder` describes; by raw keys unless it needs more than a plain signature.
+pub(super) fn open(builder: AmazonS3Builder) -> Result<Arc<dyn Backend>> {
+    let (store, bucket) = Bucket::open(builder)?;
+    let client = Generic::signing(Arc::new(store)).by_etags();
+    Ok(match bucket {
+        Some(bucket) => Arc::new(S3 { bucket: Arc::new(bucket), client }),
+        None => Arc::new(client),
+    })
+}
+
+impl Backend for S3 {
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            complete: Conditions::both(Compares::AsServer),
+            whole: 8 << 20,
+            repeats: true,
+            raw_keys: true,
+            ..self.client.abilities()
+        }
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
+        list::list(Arc::clone(&self.bucket), prefix.to_owned())
+    }
+
+    // A raw key names one object, so whichever version is there is the right one.
+    fn get<'a>(&'a self, key: &'a str, _: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {
+        self.bucket.get(key).boxed()
+    }
+
+    fn rest<'a>(&'a self, key: &'a str, etag: &'a str, from: u64) -> BoxFuture<'a, Result<Option<Body>>> {
+        self.bucket.rest(key, etag, from).boxed()
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
+        self.client.head(key)
+    }
+
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        content: Bytes,
+        condition: Condition<'a>,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        self.client.put(key, content, condition)
+    }
+
+    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+        async move { complete::begin(&self.bucket, location(key)?).await }.boxed()
+    }
+
+    fn abort<'a>(&'a self, key: &'a str, id: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move { self.bucket.abort(&location(key)?, &id.to_owned()).await }.boxed()
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.client.delete(key)
+    }
+
+    fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {
+        self.client.sign(key, valid)
+    }
+}

@@ -1,0 +1,238 @@
+//! One page of an S3 listing, read with bounds.
+//!
+//! Problem: the page comes over the network and carries keys that others chose. Plain XML cannot hold every key
+//! (a control character makes it unreadable), so the request asks for URL-encoded keys.
+//!
+//! Defence: only the few elements of interest are read, at their exact depth.
+
+use percent_encoding::percent_decode;
+
+use super::xml::{self, Malformed};
+use crate::artifacts::store::object::Listed;
+
+/// What one page contains.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) objects: Vec<Listed>,
+    /// The token of the next page, if there is one.
+    pub(super) next: Option<String>,
+}
+
+#[derive(Default)]
+struct Object {
+    key: Option<String>,
+    size: Option<u64>,
+    etag: Option<String>,
+}
+
+/// Reads a `ListBucketResult`.
+pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
+    let mut object = Object::default();
+    let mut objects = Vec::new();
+    let (mut truncated, mut token, mut encoded, mut whole) = (false, None, false, false);
+    xml::read(bytes, |names, text| {
+        match names {
+            ["ListBucketResult", "IsTruncated"] => truncated = text == "true",
+            ["ListBucketResult", "NextContinuationToken"] => token = Some(text),
+            ["ListBucketResult", "EncodingType"] => encoded = text == "url",
+            ["ListBucketResult", "Contents", "Key"] => object.key = Some(text),
+            ["ListBucketResult", "Contents", "Size"] => {
+                object.size = Some(text.trim().parse().map_err(|_| "listing has a bad size")?);
+            }
+            ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(text),
+            ["ListBucketResult", "Contents"] => objects.push(std::mem::take(&mut object)),
+            ["ListBucketResult"] => whole = true,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let next = match (truncated, token) {
+        _ if !whole => return Err("answer is no listing"),
+        (false, _) => None,
+        (true, Some(token)) if !token.is_empty() => Some(token),
+        (true, _) => return Err("listing goes on without a token"),
+    };
+    let objects = objects.into_iter().map(|object| listed(object, encoded));
+    Ok(Page { objects: objects.collect::<Result<_, _>>()?, next })
+}
+
+fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
+    let (Some(key), Some(size)) = (object.key, object.size) else {
+        return Err("listing has an object without key or size");
+    };
+    // As HTML forms do it: a plus is a space, and a real plus comes as %2B.
+    let key =
+        if encoded { percent_decode(key.replace('+', " ").as_bytes()).collect() } else { key.into_bytes() };
+    Ok(Listed { key, size, etag: object.etag })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+    use proptest::prelude::*;
+    use proptest::{collection, option, sample};
+
+    fn page(body: &str) -> Result<Page, Malformed> {
+        parse(format!("<?xml version=\"1.0\"?><ListBucketResult>{body}</ListBucketResult>").as_bytes())
+    }
+
+    #[test]
+    fn keys_come_back_byte_for_byte() {
+        let cases: [(&str, &[u8]); 7] = [
+            ("a%2Fb", b"a/b"),
+            ("a/b+c%2Bd", b"a/b c+d"),
+            ("x%0Ay", b"x\ny"),
+            ("%252e%252e/x", b"%2e%2e/x"),
+            ("%FF", b"\xff"),
+            ("..%2Fetc", b"../etc"),
+            ("a&amp;b", b"a&b"),
+        ];
+        for (text, key) in cases {
+            let body = format!(
+                "<EncodingType>url</EncodingType><Contents><Key>{text}</Key><Size>1</Size>\
+                 <ETag>&quot;e&quot;</ETag><Owner><ID>o</ID></Owner></Contents>"
+            );
+            let listed = page(&body).unwrap().objects.remove(0);
+            assert_eq!((listed.key.as_slice(), listed.etag.as_deref()), (key, Some("\"e\"")), "{text}");
+        }
+    }
+
+    #[test]
+    fn key_is_literal_when_the_server_does_not_encode() {
+        let body = "<Contents><Key>a+b%20</Key><Size>1</Size></Contents>";
+        assert_eq!(page(body).unwrap().objects.remove(0).key, b"a+b%20");
+    }
+
+    #[test]
+    fn malformed_pages_are_refused_with_a_reason() {
+        let long = "x".repeat(5000);
+        let cases = [
+            ("<IsTruncated>true</IsTruncated>", "listing goes on without a token"),
+            ("<Contents><Key>a</Key></Contents>", "listing has an object without key or size"),
+            ("<Contents><Size>1</Size></Contents>", "listing has an object without key or size"),
+            ("<Contents><Key>a</Key><Size>-1</Size></Contents>", "listing has a bad size"),
+            ("<Contents><Key>a</Key><Size>99999999999999999999</Size></Contents>", "listing has a bad size"),
+            ("<Contents><Key>&boom;</Key></Contents>", "answer has an unknown entity"),
+            (&format!("<Prefix>{long}</Prefix>"), "answer has an overlong text"),
+            ("<a><a><a><a><a><a><a><a></a></a></a></a></a></a></a></a>", "answer is nested too deep"),
+            ("<Contents></Key>", "answer is not well-formed"),
+        ];
+        for (body, reason) in cases {
+            assert_eq!(page(body), Err(reason), "{body}");
+        }
+        for (xml, reason) in [
+            ("", "answer is cut short"),
+            ("<html>", "answer is cut short"),
+            ("<ListBucketResult><Contents>", "answer is cut short"),
+            ("<!DOCTYPE a [<!ENTITY b \"c\">]><ListBucketResult/>", "answer has a document type"),
+        ] {
+            assert_eq!(parse(xml.as_bytes()), Err(reason), "{xml}");
+        }
+    }
+
+    /// A page as a server writes it, with these keys.
+    fn written(keys: &[Vec<u8>], token: Option<&str>) -> String {
+        let mut xml =
+            String::from("<?xml version=\"1.0\"?><ListBucketResult><EncodingType>url</EncodingType>");
+        for (index, key) in keys.iter().enumerate() {
+            let key = percent_encode(key, NON_ALPHANUMERIC);
+            xml.push_str(&format!(
+                "<Contents><Key>{key}</Key><Size>{index}</Size><ETag>&quot;{index}&quot;</ETag></Contents>"
+            ));
+        }
+        if let Some(token) = token {
+            let token = token.replace('&', "&amp;").replace('<', "&lt;");
+            xml.push_str("<IsTruncated>true</IsTruncated>");
+            xml.push_str(&format!("<NextContinuationToken>{token}</NextContinuationToken>"));
+        }
+        xml.push_str("</ListBucketResult>");
+        xml
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        collection::vec(collection::vec(any::<u8>(), 1..40), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn any_keys_come_back_as_they_were(keys in keys(), token in option::of("[!-~]{1,20}")) {
+            let page = parse(written(&keys, token.as_deref()).as_bytes()).unwrap();
+            prop_assert_eq!(page.next, token);
+            let wanted: Vec<_> = (0_u64..)
+                .zip(keys)
+                .map(|(size, key)| Listed { key, size, etag: Some(format!("\"{size}\"")) })
+                .collect();
+            prop_assert_eq!(page.objects, wanted);
+        }
+
+        #[test]
+        fn page_that_is_cut_short_is_never_a_page(keys in keys(), at in any::<sample::Index>()) {
+            let xml = written(&keys, None);
+            let cut = at.index(xml.len());
+            prop_assert!(parse(&xml.as_bytes()[..cut]).is_err(), "{}", &xml[..cut]);
+        }
+
+        #[test]
+        fn damaged_page_gives_no_more_than_it_has(
+            keys in keys(),
+            changes in collection::vec((any::<sample::Index>(), mutation()), 1..8),
+        ) {
+            let mut xml = written(&keys, Some("t")).into_bytes();
+            for (at, (removed, added)) in changes {
+                let start = at.index(xml.len() + 1);
+                let end = (start + removed).min(xml.len());
+                xml.splice(start..end, added);
+            }
+            if let Ok(page) = parse(&xml) {
+                prop_assert!(page.objects.len() <= xml.len() / "<Contents></Contents>".len());
+                let texts: usize = page.objects.iter().map(|object| object.key.len()).sum();
+                prop_assert!(texts <= xml.len());
+                prop_assert!(page.objects.iter().all(|object| object.key.len() <= xml::TEXT_MAX));
+            }
+        }
+
+        #[test]
+        fn bytes_that_are_no_page_do_no_harm(xml in collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&xml);
+        }
+    }
+
+    /// How many bytes are replaced, and by what: mostly by pieces of XML.
+    fn mutation() -> impl Strategy<Value = (usize, Vec<u8>)> {
+        let pieces = sample::select(vec![
+            "<",
+            ">",
+            "&",
+            ";",
+            "/",
+            "<Contents>",
+            "</Contents>",
+            "<Key>",
+            "</Key>",
+            "<Key/>",
+            "<![CDATA[",
+            "]]>",
+            "<!--",
+            "-->",
+            "&#x0;",
+            "&#99999999;",
+            "&amp;",
+            "<?",
+            "?>",
+            "<Size>",
+            "%",
+            "%zz",
+            "\u{202e}",
+            "<ListBucketResult>",
+            "</ListBucketResult>",
+            "</ListBucketResult><ListBucketResult>",
+        ]);
+        let piece = prop_oneof![
+            pieces.prop_map(|piece| piece.as_bytes().to_vec()),
+            collection::vec(any::<u8>(), 0..4),
+            any::<u8>().prop_map(|byte| vec![byte; 5000]),
+        ];
+        (0_usize..12, piece)
+    }
+}

@@ -1,0 +1,119 @@
+//! Where objects come from: any object store, by keys that nobody has rewritten.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+use object_store::signer::Signer;
+
+use super::backend::Backend;
+use super::generic::Generic;
+use super::local::Local;
+use super::object::Listed;
+use crate::AmbientAuthority;
+use crate::artifacts::key::Prefix;
+use crate::error::Result;
+use crate::root::Root;
+
+/// An object store, as restore and mirror see it. Cheap to clone.
+///
+/// [`Source::new`] takes any [`ObjectStore`] and lists it through the store's own `list`. `Source::s3` (feature
+/// `aws`) lists a bucket by raw key instead. Prefer it for S3: a store's own `list` ends at the first key with a `.`,
+/// `..` or empty segment, or with a control character, so that one planted key keeps all others from being restored.
+///
+/// [`Source::local`] uses a directory as the *remote* side. A bare [`LocalFileSystem`] follows links out of its root,
+/// ends its listing at the first name that is not text, and takes no name that ends in `#` and digits.
+///
+/// [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
+#[derive(Clone, Debug)]
+pub struct Source(Arc<dyn Backend>);
+
+impl Source {
+    /// Uses `store` with its own listing.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let source = beneath::artifacts::Source::new(Arc::new(object_store::memory::InMemory::new()));
+    /// ```
+    #[must_use]
+    pub fn new(store: Arc<dyn ObjectStore>) -> Self {
+        Self(Arc::new(Generic::new(store)))
+    }
+
+    /// Uses `store` with its own listing, and signs URLs with it.
+    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+    #[must_use]
+    pub fn signing<S: ObjectStore + Signer>(store: Arc<S>) -> Self {
+        Self(Arc::new(Generic::signing(store)))
+    }
+
+    /// Uses `store`, which holds its objects in memory: each is put in one request, and so on a condition, whatever its
+    /// size.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// let source = beneath::artifacts::Source::memory(Arc::new(object_store::memory::InMemory::new()));
+    /// ```
+    #[must_use]
+    pub fn memory(store: Arc<InMemory>) -> Self {
+        Self(Arc::new(Generic::memory(store)))
+    }
+
+    /// Uses the directory at `path`, beneath a [`Root`] and by raw names.
+    ///
+    /// One bad name, link or special file in it is one refusal, and none is followed, reading or writing. An object takes
+    /// the place of another after a comparison, not in one step with it.
+    ///
+    /// # Errors
+    /// As [`Root::open_ambient`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// let source = beneath::artifacts::Source::local(dir.path(), beneath::ambient_authority())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn local(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
+        Ok(Self(Arc::new(Local::new(Root::open_ambient(path, authority)?))))
+    }
+
+    /// Uses an S3 bucket by raw keys, with the credentials, the endpoint and the client options of `builder`.
+    ///
+    /// Buckets of S3 Express and buckets with customer keys use the store's own listing, and its completion of uploads
+    /// in parts. For all others [`Retry`](super::Retry) replaces what `builder` sets for retries and for the time that a
+    /// whole request may take. An HTTP connector set in `builder` is replaced by the default one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a bucket.
+    ///
+    /// ```
+    /// use object_store::aws::AmazonS3Builder;
+    ///
+    /// let builder = AmazonS3Builder::new().with_bucket_name("artifacts").with_region("eu-west-1");
+    /// let source = beneath::artifacts::Source::s3(builder)?;
+    /// # Ok::<(), beneath::Error>(())
+    /// ```
+    #[cfg(feature = "aws")]
+    pub fn s3(builder: object_store::aws::AmazonS3Builder) -> Result<Self> {
+        super::s3::open(builder).map(Self)
+    }
+
+    /// Lists every object whose key starts with `prefix`, in the store's order.
+    ///
+    /// The stream ends after its first error.
+    #[must_use]
+    pub fn list(&self, prefix: &Prefix) -> BoxStream<'static, Result<Listed>> {
+        self.0.list(prefix.as_str())
+    }
+
+    /// The store itself; for the conformance suite.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.0
+    }
+}
