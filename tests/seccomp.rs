@@ -4,8 +4,6 @@
 //! reached on purpose.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
 
-mod support;
-
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -14,9 +12,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use beneath::{Budget, Durability, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root};
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
 use rustix::io::Errno;
-use support::seccomp::{Denial, denied};
-use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
 
 #[test]
 fn without_openat2_the_walk_is_chosen() {
@@ -263,7 +261,7 @@ fn removal_needs_neither_openat2_nor_noreplace() {
     denied(&denials, || {
         let arena = Arena::new();
         arena.dir("t").link("t/out", arena.outside()).fifo("t/p");
-        drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
+        drop(beneath_kit::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
         let root = arena.open(Policy::default());
         let removed = root.remove_tree_contained("t").unwrap();
         assert!(removed.complete, "{removed:?}");
@@ -354,7 +352,7 @@ fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
 fn what_cannot_be_unlinked_is_counted_and_not_tried_for_ever() {
     for_each_resolver(|root, arena| {
         arena.dir("t/d/e");
-        support::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 40);
+        beneath_kit::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 40);
         // Unlimited, so that only what it knows to be stuck ends it.
         let removed = denied(&[Denial::Unlink(Errno::PERM)], || {
             root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
@@ -440,7 +438,7 @@ fn entries_that_vanish_without_end_end_the_listing() {
     const VANISHED: u32 = 100_000;
     let arena = Arena::quick();
     arena.dir("d");
-    support::tree::wide(fs::File::open(arena.at("d")).unwrap(), VANISHED + 1);
+    beneath_kit::tree::wide(fs::File::open(arena.at("d")).unwrap(), VANISHED + 1);
     let root = arena.open(Policy::default());
     let listed = || {
         let list = root.list("d").unwrap();

@@ -4,15 +4,13 @@
 //! exceptions: `openat2` takes relative paths, and the process's own descriptors are reached through `/proc`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
 
-mod support;
-
 use std::fs;
 use std::process::Command;
 
 use beneath::{Access, Budget, Durability, HardLinks, Policy, ResolverChoice, Root, ambient_authority};
-use support::op::RENAME_SOURCE;
-use support::seccomp::{Denial, denied};
-use support::{Arena, Op, child, skip, tree};
+use beneath_kit::op::RENAME_SOURCE;
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::{Arena, Op, child, skip, tree};
 
 const BEGIN: &str = "beneath-region-begins";
 const END: &str = "beneath-region-ends";

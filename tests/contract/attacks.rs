@@ -15,10 +15,10 @@ use beneath::{Budget, ErrorKind, Policy};
 use rustix::mount::mount_bind;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::op::RENAME_SOURCE;
-use crate::support::watchdog::finishes;
-use crate::support::{Arena, Op, child, for_each_resolver, kind, resolvers, skip, tree, within};
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::op::RENAME_SOURCE;
+use beneath_kit::watchdog::finishes;
+use beneath_kit::{Arena, Op, child, for_each_resolver, kind, resolvers, skip, tree, within};
 
 #[test]
 fn class_a_link_at_parent_component() {

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use beneath::{Error, ErrorKind, Policy, ResolverChoice};
 
-use crate::support::op::RENAME_SOURCE;
-use crate::support::{Arena, Op, for_each_resolver, has_openat2, skip};
+use beneath_kit::op::RENAME_SOURCE;
+use beneath_kit::{Arena, Op, for_each_resolver, has_openat2, skip};
 
 /// A zoo with one of everything, and paths to each animal, past each animal and through each animal.
 fn zoo() -> (Arena, Vec<String>) {

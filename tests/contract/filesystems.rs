@@ -8,9 +8,9 @@ use beneath::{Budget, Root, ambient_authority};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use tempfile::TempDir;
 
-use crate::support::child::{self, rerun};
-use crate::support::namespace::with_private_mounts;
-use crate::support::{Arena, kind, skip};
+use beneath_kit::child::{self, rerun};
+use beneath_kit::namespace::with_private_mounts;
+use beneath_kit::{Arena, kind, skip};
 
 /// A file system to mount: how it is made in a scratch directory, and where it is then found.
 struct FileSystem {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use beneath::ErrorKind;
 
-use crate::support::op::RENAME_SOURCE;
-use crate::support::{Op, for_each_resolver, kind};
+use beneath_kit::op::RENAME_SOURCE;
+use beneath_kit::{Op, for_each_resolver, kind};
 
 /// Forms that no operation takes. `a` is a directory, `a/f` and `f` are files.
 fn never_valid() -> Vec<Vec<u8>> {

@@ -8,8 +8,8 @@ use beneath::{
 };
 use rustix::mount::{MountFlags, mount, mount_bind};
 
-use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::{Arena, Op, child, for_each_policy, has_openat2, is_root, kind, resolvers, skip};
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::{Arena, Op, child, for_each_policy, has_openat2, is_root, kind, resolvers, skip};
 
 #[test]
 fn defaults_are_the_strict_ones() {
@@ -54,7 +54,7 @@ fn following(choice: ResolverChoice) -> (Arena, beneath::Root) {
 #[test]
 fn following_needs_openat2() {
     let (arena, root) = following(ResolverChoice::Walk);
-    arena.file("f", "x").file(crate::support::op::RENAME_SOURCE, "x").dir("d");
+    arena.file("f", "x").file(beneath_kit::op::RENAME_SOURCE, "x").dir("d");
     for op in Op::ALL {
         assert_eq!(kind(op.run(&root, "f")), ErrorKind::Unsupported, "{op:?}");
         assert_eq!(kind(op.run(&root, "d/x")), ErrorKind::Unsupported, "{op:?}");
@@ -214,7 +214,7 @@ fn mounts_are_refused() {
         for choice in resolvers() {
             let arena = Arena::new();
             let root = arena.open(Policy::default().with_resolver(choice));
-            arena.file(crate::support::op::RENAME_SOURCE, "x");
+            arena.file(beneath_kit::op::RENAME_SOURCE, "x");
             let _mounted = plant_mounts(&arena);
             for path in ["mnt/f", "d/bind/canary"] {
                 for op in [Op::Read, Op::Open, Op::Metadata, Op::RemoveFile, Op::RenameFrom] {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use beneath::{Durability, ErrorKind, Policy};
 
-use crate::support::{Op, Snapshot, child, for_each_policy, for_each_resolver, kind, skip};
+use beneath_kit::{Op, Snapshot, child, for_each_policy, for_each_resolver, kind, skip};
 
 const WRITERS: [Op; 3] = [Op::Write, Op::NewFile, Op::Replace];
 
@@ -397,7 +397,7 @@ fn writes_until_killed() {
 #[test]
 fn a_killed_writer_leaves_nothing_torn() {
     use std::io::{BufRead as _, BufReader};
-    let arena = crate::support::Arena::new();
+    let arena = beneath_kit::Arena::new();
     let mut writer: Command = child::command("write::writes_until_killed");
     writer.env("BENEATH_TEST_PLACE", arena.root()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut writer = writer.spawn().unwrap();
@@ -416,13 +416,13 @@ fn a_killed_writer_leaves_nothing_torn() {
 #[test]
 fn a_full_file_system_leaves_nothing() {
     use rustix::mount::{MountFlags, mount};
-    let arena = crate::support::Arena::new();
-    crate::support::namespace::with_private_mounts(|| {
-        for choice in crate::support::resolvers() {
+    let arena = beneath_kit::Arena::new();
+    beneath_kit::namespace::with_private_mounts(|| {
+        for choice in beneath_kit::resolvers() {
             let small = arena.beside(&format!("small-{choice:?}"));
             fs::create_dir(&small).unwrap();
             mount("tmpfs", &small, "tmpfs", MountFlags::empty(), c"size=1m,nr_inodes=64").unwrap();
-            let _mounted = crate::support::namespace::Mounted([small.clone()]);
+            let _mounted = beneath_kit::namespace::Mounted([small.clone()]);
             let root = beneath::Root::open_ambient(&small, beneath::ambient_authority()).unwrap();
             let root = root.with_policy(Policy::default().with_resolver(choice));
             let before = Snapshot::take(&small);

@@ -5,10 +5,10 @@ use nix::libc;
 
 use crate::Row;
 use crate::stage::{Play, Stage};
-use crate::trace::calls::Call;
-use crate::trace::in_parallel;
-use crate::trace::place::Places;
-use crate::trace::scenario::Effect;
+use beneath_kit::trace::calls::Call;
+use beneath_kit::trace::in_parallel;
+use beneath_kit::trace::place::Places;
+use beneath_kit::trace::scenario::Effect;
 
 const WRITES: &[libc::c_long] = &[libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev];
 const SYNCS: &[libc::c_long] = &[libc::SYS_fsync, libc::SYS_fdatasync];

@@ -16,10 +16,10 @@ use rustix::mount::MountFlags;
 use serde_json::{Value, json};
 
 use crate::Row;
-use crate::trace::judge::{Leniency, Round};
-use crate::trace::place::{Places, memory, own_mounts};
-use crate::trace::scenario::{Report, Request, SCENARIOS, Scenario, answer_around};
-use crate::trace::scene::{self, Contents, Scene};
+use beneath_kit::trace::judge::{Leniency, Round};
+use beneath_kit::trace::place::{Places, memory, own_mounts};
+use beneath_kit::trace::scenario::{Report, Request, SCENARIOS, Scenario, answer_around};
+use beneath_kit::trace::scene::{self, Contents, Scene};
 
 /// The argument that makes the executable a child of this module.
 pub(crate) const CHILD: &str = "--exhaust";

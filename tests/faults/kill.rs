@@ -2,12 +2,12 @@
 
 use crate::Row;
 use crate::stage::{Play, Stage};
-use crate::trace::judge::Leniency;
-use crate::trace::lack::Lack;
-use crate::trace::naive::CONTROLS;
-use crate::trace::place::Places;
-use crate::trace::scenario::Effect;
-use crate::trace::{Act, in_parallel};
+use beneath_kit::trace::judge::Leniency;
+use beneath_kit::trace::lack::Lack;
+use beneath_kit::trace::naive::CONTROLS;
+use beneath_kit::trace::place::Places;
+use beneath_kit::trace::scenario::Effect;
+use beneath_kit::trace::{Act, in_parallel};
 
 pub(crate) fn rows(places: &Places, chosen: &dyn Fn(&str) -> bool) -> Vec<Row> {
     let mut plays = Play::all(|scenario| matches!(scenario.effect, Effect::Creates | Effect::Replaces));

@@ -14,15 +14,12 @@ mod exhaustion;
 mod kill;
 mod matrix;
 mod stage;
-#[path = "../trace/mod.rs"]
-mod trace;
-
 use std::process::ExitCode;
 use std::time::Instant;
 
-use trace::Tracer;
-use trace::place::Places;
-use trace::scenario;
+use beneath_kit::trace::Tracer;
+use beneath_kit::trace::place::Places;
+use beneath_kit::trace::scenario;
 
 /// One row of the table.
 #[derive(Debug, Default)]
@@ -51,9 +48,9 @@ impl Row {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some(trace::VICTIM) => {
+        Some(beneath_kit::trace::VICTIM) => {
             std::panic::set_hook(Box::new(|_| {}));
-            trace::serve(scenario::answer);
+            beneath_kit::trace::serve(scenario::answer);
             return ExitCode::SUCCESS;
         }
         Some(exhaustion::CHILD) => return exhaustion::child(&arguments[1..]),

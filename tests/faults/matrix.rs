@@ -8,12 +8,12 @@ use nix::libc;
 
 use crate::Row;
 use crate::stage::{Play, Stage};
-use crate::trace::calls::Call;
-use crate::trace::judge::Leniency;
-use crate::trace::naive::CONTROLS;
-use crate::trace::place::Places;
-use crate::trace::scenario::{Effect, Report};
-use crate::trace::{Act, Stop, in_parallel};
+use beneath_kit::trace::calls::Call;
+use beneath_kit::trace::judge::Leniency;
+use beneath_kit::trace::naive::CONTROLS;
+use beneath_kit::trace::place::Places;
+use beneath_kit::trace::scenario::{Effect, Report};
+use beneath_kit::trace::{Act, Stop, in_parallel};
 
 const ERRNOS: &[Errno] = &[
     Errno::EINTR,

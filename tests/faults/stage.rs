@@ -5,12 +5,12 @@ use std::time::Duration;
 use beneath::{Durability, Links, ResolverChoice};
 use tempfile::TempDir;
 
-use crate::trace::judge::{Leniency, Round};
-use crate::trace::lack::Lack;
-use crate::trace::naive::Control;
-use crate::trace::scenario::{Effect, Report, Request, SCENARIOS, Scenario, is_cold};
-use crate::trace::scene::{self, Contents, Leaf, Scene, Snapshot};
-use crate::trace::{Act, End, Stop, Tracer};
+use beneath_kit::trace::judge::{Leniency, Round};
+use beneath_kit::trace::lack::Lack;
+use beneath_kit::trace::naive::Control;
+use beneath_kit::trace::scenario::{Effect, Report, Request, SCENARIOS, Scenario, is_cold};
+use beneath_kit::trace::scene::{self, Contents, Leaf, Scene, Snapshot};
+use beneath_kit::trace::{Act, End, Stop, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -152,7 +152,8 @@ impl Stage {
             End::Hung => violations.push("hang".into()),
             End::Died(how) => violations.push(format!("the victim died: {how}")),
         }
-        let leftovers = after.iter().filter(|(path, _)| crate::trace::judge::is_temporary(path)).count();
+        let leftovers =
+            after.iter().filter(|(path, _)| beneath_kit::trace::judge::is_temporary(path)).count();
         Outcome { report, violations, leftovers }
     }
 

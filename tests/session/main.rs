@@ -19,8 +19,6 @@ mod in_place;
 mod inbox;
 mod kill;
 mod kill_sessions;
-#[path = "../support/mod.rs"]
-mod kit;
 mod lifetime;
 mod marker;
 #[cfg(feature = "json")]

@@ -15,23 +15,20 @@
 mod naive;
 mod scenarios;
 mod strikes;
-#[path = "../trace/mod.rs"]
-mod trace;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use beneath::ResolverChoice;
+use beneath_kit::trace::place::{Devices, Places};
+use beneath_kit::trace::scene::{CANARY, Contents, Leaf, Scene, Snapshot};
+use beneath_kit::trace::{Act, End, Stop, Tracer};
 use nix::errno::Errno;
 use nix::libc;
 use scenarios::{After, IDLE, SCENARIOS, SWEEP_IDLE, Scenario, Told};
 use strikes::{STRIKES, Strike};
 use tempfile::TempDir;
-use trace::place::{Devices, Places};
-use trace::scene::{CANARY, Contents, Leaf, Scene, Snapshot};
-use trace::{Act, End, Stop, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
@@ -58,7 +55,7 @@ impl Stage {
 
     fn reset(&self, scenario: &Scenario) {
         for dir in ["all", "exile"].map(|dir| self.base().join(dir)) {
-            trace::scene::clear(&dir).unwrap();
+            beneath_kit::trace::scene::clear(&dir).unwrap();
             std::fs::create_dir(&dir).unwrap();
         }
         scenarios::build(&self.base().join("all"), scenario);
@@ -124,7 +121,7 @@ impl Player {
         let now = self.stage.scene.outside_now(Contents::Read);
         if let Some(change) = self.canary.difference(&now) {
             broken.push(format!("escape: {change}"));
-            trace::scene::clear(&self.stage.scene.outside()).unwrap();
+            beneath_kit::trace::scene::clear(&self.stage.scene.outside()).unwrap();
             Scene::new(self.stage.base(), Leaf::File).unwrap();
             scenarios::fill(&self.stage.scene.outside().join("dir"), CANARY);
             self.canary = self.stage.scene.outside_now(Contents::Read);
@@ -225,9 +222,9 @@ fn deny(scenario: &Scenario, stop: &Stop) -> Act {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == trace::VICTIM) {
+    if arguments.first().is_some_and(|first| first == beneath_kit::trace::VICTIM) {
         std::panic::set_hook(Box::new(|_| {}));
-        trace::serve(scenarios::answer);
+        beneath_kit::trace::serve(scenarios::answer);
         return ExitCode::SUCCESS;
     }
     let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
@@ -250,12 +247,12 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let mut failures = Vec::new();
     if filters.is_empty() {
-        let spared = trace::in_parallel(RESOLVERS.to_vec(), |resolver| {
+        let spared = beneath_kit::trace::in_parallel(RESOLVERS.to_vec(), |resolver| {
             spared_under_the_lock(resolver, places.any_dir())
         });
         failures.extend(spared.into_iter().filter_map(Result::err));
     }
-    let rows = trace::in_parallel(jobs, |(scenario, resolver)| {
+    let rows = beneath_kit::trace::in_parallel(jobs, |(scenario, resolver)| {
         let dir = places.dir(Devices::Live).unwrap_or_else(|| places.any_dir());
         (scenario, resolver, Player::new(scenario, resolver, dir).play_all())
     });

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::naive::{NaiveSession, secure_tree};
 use crate::strikes::spare;
-use crate::trace::marked;
-use crate::trace::scenario::descriptors;
-use crate::trace::scene::Snapshot;
+use beneath_kit::trace::marked;
+use beneath_kit::trace::scenario::descriptors;
+use beneath_kit::trace::scene::Snapshot;
 
 /// What the guest has written.
 const GUESTS: &str = "written by the guest\n";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, fchmod, openat, renameat_with};
 
-use crate::trace::scene::fifo;
+use beneath_kit::trace::scene::fifo;
 
 pub(crate) struct Strike {
     pub(crate) name: &'static str,

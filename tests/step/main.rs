@@ -11,24 +11,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod mutations;
-#[path = "../trace/mod.rs"]
-mod trace;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use beneath::{Durability, Links, ResolverChoice};
+use beneath_kit::trace::judge::{self, Leniency, Round};
+use beneath_kit::trace::lack::Lack;
+use beneath_kit::trace::naive::CONTROLS;
+use beneath_kit::trace::place::{Devices, Places};
+use beneath_kit::trace::scenario::{self, Effect, Report, Request, SCENARIOS};
+use beneath_kit::trace::scene::{Contents, Leaf, Scene, Snapshot};
+use beneath_kit::trace::{Act, End, Tracer};
 use mutations::{Aim, LINKED, MUTATIONS, Mutation, Site, UNLINKED};
 use nix::libc;
 use tempfile::TempDir;
-use trace::judge::{self, Leniency, Round};
-use trace::lack::Lack;
-use trace::naive::CONTROLS;
-use trace::place::{Devices, Places};
-use trace::scenario::{self, Effect, Report, Request, SCENARIOS};
-use trace::scene::{Contents, Leaf, Scene, Snapshot};
-use trace::{Act, End, Tracer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
@@ -337,7 +334,7 @@ impl Player {
             other => violations.push(format!("victim: {other:?}")),
         }
         if self.outside != outside_end {
-            trace::scene::clear(&scene.outside()).expect("the canary can be rebuilt");
+            beneath_kit::trace::scene::clear(&scene.outside()).expect("the canary can be rebuilt");
             self.site.scene = Scene::new(&scene.base, self.job.leaf).expect("the canary can be rebuilt");
             self.outside = scene.outside_now(Contents::Skipped);
             self.canary = scene.outside_now(Contents::Read);
@@ -404,9 +401,9 @@ const KNOWN: &[(&str, &[&str], &str, &str)] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == trace::VICTIM) {
+    if arguments.first().is_some_and(|first| first == beneath_kit::trace::VICTIM) {
         std::panic::set_hook(Box::new(|_| {}));
-        trace::serve(scenario::answer);
+        beneath_kit::trace::serve(scenario::answer);
         return ExitCode::SUCCESS;
     }
     let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
@@ -431,7 +428,7 @@ fn main() -> ExitCode {
         })
         .collect();
     let start = Instant::now();
-    let rows = trace::in_parallel(chosen, |job| {
+    let rows = beneath_kit::trace::in_parallel(chosen, |job| {
         let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());
         Player::new(job, dir).play_all()
     });

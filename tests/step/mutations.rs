@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, fchmod, mknodat, openat, renameat_with};
 
-use crate::trace::scene::{self, Leaf, Scene};
+use beneath_kit::trace::scene::{self, Leaf, Scene};
 
 /// One thing a guest can do in an instant.
 pub(crate) struct Mutation {

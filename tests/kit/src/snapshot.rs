@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Snapshot(BTreeMap<PathBuf, Seen>);
+pub struct Snapshot(BTreeMap<PathBuf, Seen>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
@@ -19,7 +19,7 @@ struct Seen {
 }
 
 impl Snapshot {
-    pub(crate) fn take(top: &Path) -> Self {
+    pub fn take(top: &Path) -> Self {
         let mut seen = BTreeMap::new();
         let mut pending = vec![top.to_path_buf()];
         while let Some(path) = pending.pop() {
@@ -51,7 +51,7 @@ impl Snapshot {
     }
 
     #[track_caller]
-    pub(crate) fn assert_same(&self, after: &Self, what: &str) {
+    pub fn assert_same(&self, after: &Self, what: &str) {
         for (path, seen) in &self.0 {
             assert_eq!(Some(seen), after.0.get(path), "{what}: {}", path.display());
         }
@@ -61,7 +61,7 @@ impl Snapshot {
     }
 
     /// The paths seen, the top itself not among them.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.keys().map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty())
     }
 }

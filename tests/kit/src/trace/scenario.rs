@@ -17,7 +17,7 @@ use super::{marked, naive};
 
 /// What a call is meant to do, and so what may be different afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub enum Effect {
     /// Nothing changes.
     Reads,
     /// A file with the data appears at the leaf.
@@ -37,32 +37,32 @@ pub(crate) enum Effect {
 
 /// One call on the scene.
 #[derive(Clone, Copy)]
-pub(crate) struct Scenario {
-    pub(crate) name: &'static str,
-    pub(crate) leaf: Leaf,
-    pub(crate) effect: Effect,
-    pub(crate) links: Links,
+pub struct Scenario {
+    pub name: &'static str,
+    pub leaf: Leaf,
+    pub effect: Effect,
+    pub links: Links,
     /// Opens its root itself, in a process that has made no other call of the crate.
-    pub(crate) cold: bool,
+    pub cold: bool,
     /// Reads a file's content, which is done differently where device nodes are dead.
-    pub(crate) opens_files: bool,
+    pub opens_files: bool,
     run: fn(&Site) -> Result<Success>,
 }
 
 /// The handles a call works with.
-pub(crate) struct Site {
-    pub(crate) root: Root,
+pub struct Site {
+    pub root: Root,
     /// The host's own directory, out of the guest's reach.
-    pub(crate) host: Root,
+    pub host: Root,
 }
 
 /// What a call that succeeded told.
 #[derive(Debug, Default)]
-pub(crate) struct Success {
-    pub(crate) data: Option<String>,
+pub struct Success {
+    pub data: Option<String>,
     /// Paths and inodes.
-    pub(crate) entries: Vec<(String, u64)>,
-    pub(crate) incomplete: bool,
+    pub entries: Vec<(String, u64)>,
+    pub incomplete: bool,
 }
 
 impl Success {
@@ -70,13 +70,13 @@ impl Success {
         Self::default()
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Self {
+    pub fn read(bytes: &[u8]) -> Self {
         Self { data: Some(String::from_utf8_lossy(bytes).into_owned()), ..Self::default() }
     }
 }
 
 /// Modes that nothing in a scene has by itself.
-pub(crate) const ACCESS: Access = Access::custom(0o640, 0o750);
+pub const ACCESS: Access = Access::custom(0o640, 0o750);
 
 const LEAF: &str = "g/p/leaf";
 const MOST: u64 = 1 << 20;
@@ -95,7 +95,7 @@ const fn reads(name: &'static str, leaf: Leaf, run: fn(&Site) -> Result<Success>
 }
 
 /// Every primitive. Where a call takes a whole tree there are two rows: the attack at its top, and inside it.
-pub(crate) const SCENARIOS: &[Scenario] = &[
+pub const SCENARIOS: &[Scenario] = &[
     reads("read_contained", Leaf::File, |site| {
         site.root.read_contained(LEAF, MOST).map(|bytes| Success::read(&bytes))
     }),
@@ -233,21 +233,21 @@ fn gather(found: impl Iterator<Item = Result<beneath::Entry>>) -> Result<Success
 }
 
 /// Whether the scenario needs a process of its own each time.
-pub(crate) fn is_cold(name: &str) -> bool {
+pub fn is_cold(name: &str) -> bool {
     SCENARIOS.iter().any(|scenario| scenario.name == name && scenario.cold)
 }
 
 /// What the controller asks of the victim.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) scenario: &'a str,
-    pub(crate) base: &'a Path,
-    pub(crate) resolver: ResolverChoice,
-    pub(crate) durability: Durability,
+pub struct Request<'a> {
+    pub scenario: &'a str,
+    pub base: &'a Path,
+    pub resolver: ResolverChoice,
+    pub durability: Durability,
 }
 
 impl Request<'_> {
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let resolver = if self.resolver == ResolverChoice::Walk { "walk" } else { "openat2" };
         let durability = if self.durability == Durability::Full { "full" } else { "none" };
         format!("{}\t{resolver}\t{durability}\t{}", self.scenario, self.base.display())
@@ -255,12 +255,12 @@ impl Request<'_> {
 }
 
 /// Serves one request as the victim.
-pub(crate) fn answer(request: &str) -> String {
+pub fn answer(request: &str) -> String {
     answer_around(request, &|part| marked(part))
 }
 
 /// Serves one request, with the call itself made inside `around`.
-pub(crate) fn answer_around(request: &str, around: &dyn Fn(&mut dyn FnMut())) -> String {
+pub fn answer_around(request: &str, around: &dyn Fn(&mut dyn FnMut())) -> String {
     let fields: Vec<&str> = request.split('\t').collect();
     let [name, resolver, durability, base] = fields[..] else { return "{}".into() };
     let base = PathBuf::from(base);
@@ -348,21 +348,21 @@ fn answer_control(control: &naive::Control, base: &Path) -> String {
 }
 
 /// How many descriptors this process holds.
-pub(crate) fn descriptors() -> usize {
+pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
 /// The victim's answer, parsed.
 #[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) result: std::result::Result<Success, (String, String)>,
-    pub(crate) panic: Option<String>,
-    pub(crate) descriptors: (u64, u64),
-    pub(crate) same_resolver: bool,
+pub struct Report {
+    pub result: std::result::Result<Success, (String, String)>,
+    pub panic: Option<String>,
+    pub descriptors: (u64, u64),
+    pub same_resolver: bool,
 }
 
 impl Report {
-    pub(crate) fn parse(line: &str) -> Self {
+    pub fn parse(line: &str) -> Self {
         let value: Value = serde_json::from_str(line).unwrap_or_default();
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let entries = value["entries"].as_array().into_iter().flatten();
@@ -389,7 +389,7 @@ impl Report {
     }
 
     /// `ok` or the kind.
-    pub(crate) fn verdict(&self) -> String {
+    pub fn verdict(&self) -> String {
         match (&self.panic, &self.result) {
             (Some(_), _) => "panic".into(),
             (None, Ok(success)) if success.incomplete => "incomplete".into(),

@@ -20,38 +20,38 @@ use super::judge::is_temporary;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 
 /// In everything outside; a byte of it in an answer is an escape.
-pub(crate) const CANARY: &str = "CANARY: never a byte of this";
+pub const CANARY: &str = "CANARY: never a byte of this";
 /// In the file that calls read.
-pub(crate) const ORIGINAL_LINE: &str = "original content of the leaf\n";
+pub const ORIGINAL_LINE: &str = "original content of the leaf\n";
 /// What calls write.
-pub(crate) const DATA_LINE: &str = "data that the host writes\n";
+pub const DATA_LINE: &str = "data that the host writes\n";
 
 /// What stands at `root/g/p/leaf` when a call begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaf {
+pub enum Leaf {
     Absent,
     File,
     Directory,
 }
 
-pub(crate) fn original() -> String {
+pub fn original() -> String {
     ORIGINAL_LINE.repeat(200)
 }
 
-pub(crate) fn data() -> String {
+pub fn data() -> String {
     DATA_LINE.repeat(200)
 }
 
 /// The scene's directories.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
-    pub(crate) base: PathBuf,
-    pub(crate) leaf_kind: Leaf,
+pub struct Scene {
+    pub base: PathBuf,
+    pub leaf_kind: Leaf,
 }
 
 impl Scene {
     /// Builds the canary, which stays as it is for all rounds, in an empty directory.
-    pub(crate) fn new(base: &Path, leaf_kind: Leaf) -> io::Result<Self> {
+    pub fn new(base: &Path, leaf_kind: Leaf) -> io::Result<Self> {
         let scene = Self { base: base.to_path_buf(), leaf_kind };
         scene.build_outside()?;
         Ok(scene)
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     /// Puts the guest's tree back to the beginning of a round. Tells the inodes that a rename may be about.
-    pub(crate) fn reset(&self) -> io::Result<Vec<u64>> {
+    pub fn reset(&self) -> io::Result<Vec<u64>> {
         for dir in ["root", "exile", "host"].map(|dir| self.base.join(dir)) {
             clear(&dir)?;
             fs::create_dir(&dir)?;
@@ -121,16 +121,16 @@ impl Scene {
         }
     }
 
-    pub(crate) fn root(&self) -> PathBuf {
+    pub fn root(&self) -> PathBuf {
         self.base.join("root")
     }
 
-    pub(crate) fn outside(&self) -> PathBuf {
+    pub fn outside(&self) -> PathBuf {
         self.base.join("outside")
     }
 
     /// All that the guest or the host may have left, with paths relative to the scene.
-    pub(crate) fn inside_now(&self) -> Snapshot {
+    pub fn inside_now(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for dir in ["root", "exile", "host"] {
             snapshot.add(&self.base, Path::new(dir), Contents::Read);
@@ -139,7 +139,7 @@ impl Scene {
     }
 
     /// The canary. Its times tell of a change as well as its contents, which are read at the beginning and the end.
-    pub(crate) fn outside_now(&self, contents: Contents) -> Snapshot {
+    pub fn outside_now(&self, contents: Contents) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.add(&self.base, Path::new("outside"), contents);
         if let Some(entry) = snapshot.entries.get_mut(OsStr::new("outside/hard")) {
@@ -151,12 +151,12 @@ impl Scene {
     }
 }
 
-pub(crate) fn fifo(path: &Path) -> io::Result<()> {
+pub fn fifo(path: &Path) -> io::Result<()> {
     Ok(mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
 }
 
 /// Removes a tree, directories without permissions included.
-pub(crate) fn clear(dir: &Path) -> io::Result<()> {
+pub fn clear(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -203,38 +203,38 @@ fn open_up(dir: &Path) -> io::Result<()> {
 
 /// What `stat` and a read tell of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) ino: u64,
-    pub(crate) mode: u32,
-    pub(crate) size: u64,
-    pub(crate) links: u64,
-    pub(crate) owner: (u32, u32),
-    pub(crate) modified: (i64, i64),
-    pub(crate) changed: (i64, i64),
+pub struct Entry {
+    pub ino: u64,
+    pub mode: u32,
+    pub size: u64,
+    pub links: u64,
+    pub owner: (u32, u32),
+    pub modified: (i64, i64),
+    pub changed: (i64, i64),
     /// A file's bytes, a link's target.
-    pub(crate) content: Option<Vec<u8>>,
+    pub content: Option<Vec<u8>>,
 }
 
 impl Entry {
-    pub(crate) fn is_dir(&self) -> bool {
+    pub fn is_dir(&self) -> bool {
         self.mode & 0o170_000 == 0o040_000
     }
 
-    pub(crate) fn is_file(&self) -> bool {
+    pub fn is_file(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
     }
 }
 
 /// Whether a snapshot reads files and links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contents {
+pub enum Contents {
     Read,
     Skipped,
 }
 
 /// Every entry of some directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     // Not by `Path`, whose order compares component by component: thousands of these are built.
     entries: BTreeMap<OsString, Entry>,
     /// Inodes, with one of their paths each; a temporary one only if there is no other.
@@ -242,7 +242,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(crate) fn add(&mut self, base: &Path, relative: &Path, contents: Contents) {
+    pub fn add(&mut self, base: &Path, relative: &Path, contents: Contents) {
         let path = base.join(relative);
         let Ok(meta) = fs::symlink_metadata(&path) else { return };
         let mut entry = Entry {
@@ -277,31 +277,31 @@ impl Snapshot {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Path, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Path, &Entry)> {
         self.entries.iter().map(|(path, entry)| (Path::new(path), entry))
     }
 
-    pub(crate) fn get(&self, path: impl AsRef<OsStr>) -> Option<&Entry> {
+    pub fn get(&self, path: impl AsRef<OsStr>) -> Option<&Entry> {
         self.entries.get(path.as_ref())
     }
 
-    pub(crate) fn has_ino(&self, ino: u64) -> bool {
+    pub fn has_ino(&self, ino: u64) -> bool {
         self.inodes.contains_key(&ino)
     }
 
     /// An entry that is this inode.
-    pub(crate) fn with_ino(&self, ino: u64) -> Option<(&Path, &Entry)> {
+    pub fn with_ino(&self, ino: u64) -> Option<(&Path, &Entry)> {
         let path = self.inodes.get(&ino)?;
         Some((Path::new(path), self.entries.get(path)?))
     }
 
     /// The entries whose last component is `name`.
-    pub(crate) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Path, &'a Entry)> {
+    pub fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Path, &'a Entry)> {
         self.iter().filter(move |(path, _)| path.file_name().is_some_and(|last| last == name))
     }
 
     /// The first difference to `other`, in words.
-    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+    pub fn difference(&self, other: &Self) -> Option<String> {
         for (path, entry) in self.iter() {
             match other.get(path) {
                 None => return Some(format!("{} is gone", path.display())),

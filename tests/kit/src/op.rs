@@ -6,7 +6,7 @@ use std::path::Path;
 use beneath::{Budget, Limits, Result, Root};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub enum Op {
     Read,
     Open,
     Write,
@@ -25,11 +25,11 @@ pub(crate) enum Op {
 }
 
 /// What [`Op::RenameTo`] moves and [`Op::RenameFrom`] moves to.
-pub(crate) const RENAME_SOURCE: &str = "rename-source";
-pub(crate) const RENAME_TARGET: &str = "rename-target";
+pub const RENAME_SOURCE: &str = "rename-source";
+pub const RENAME_TARGET: &str = "rename-target";
 
 impl Op {
-    pub(crate) const ALL: [Self; 15] = [
+    pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Open,
         Self::Write,
@@ -48,18 +48,18 @@ impl Op {
     ];
 
     /// The operations that mean a file and so take no trailing slash.
-    pub(crate) const ON_FILES: [Self; 6] =
+    pub const ON_FILES: [Self; 6] =
         [Self::Read, Self::Open, Self::Write, Self::NewFile, Self::Replace, Self::RemoveFile];
 
     /// The operations that mean a directory.
-    pub(crate) const ON_DIRECTORIES: [Self; 6] =
+    pub const ON_DIRECTORIES: [Self; 6] =
         [Self::EnsureDir, Self::Descend, Self::List, Self::Walk, Self::RemoveTree, Self::RemoveTreeWithin];
 
     /// The operations for which the whole path may be `.`.
-    pub(crate) const ON_DOT: [Self; 4] = [Self::Descend, Self::List, Self::Walk, Self::Metadata];
+    pub const ON_DOT: [Self; 4] = [Self::Descend, Self::List, Self::Walk, Self::Metadata];
 
     /// Runs the operation to its end.
-    pub(crate) fn run(self, root: &Root, path: impl AsRef<Path>) -> Result<()> {
+    pub fn run(self, root: &Root, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match self {
             Self::Read => root.read_contained(path, 1 << 20).map(drop),

@@ -11,42 +11,42 @@ const TEMPORARY: &str = ".beneath-";
 
 /// What a round looked like.
 #[derive(Debug)]
-pub(crate) struct Round<'a> {
-    pub(crate) effect: Effect,
+pub struct Round<'a> {
+    pub effect: Effect,
     /// The inodes that a rename is about, as it began.
-    pub(crate) source: Vec<u64>,
+    pub source: Vec<u64>,
     /// The guest's tree before the attack, and between attacks if there are several.
-    pub(crate) earlier: Vec<&'a Snapshot>,
+    pub earlier: Vec<&'a Snapshot>,
     /// The guest's tree just after the last attack.
-    pub(crate) attacked: &'a Snapshot,
-    pub(crate) end: &'a Snapshot,
-    pub(crate) outside_before: &'a Snapshot,
-    pub(crate) outside_end: &'a Snapshot,
-    pub(crate) leniency: Leniency,
+    pub attacked: &'a Snapshot,
+    pub end: &'a Snapshot,
+    pub outside_before: &'a Snapshot,
+    pub outside_end: &'a Snapshot,
+    pub leniency: Leniency,
 }
 
 /// Where the attack itself takes a promise away.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Leniency {
+pub struct Leniency {
     /// The guest took hold of the temporary file, which it may do to a published one as well.
-    pub(crate) temporary_taken: bool,
+    pub temporary_taken: bool,
     /// Names of ours may be left: the guest made them, or forbade their removal, or the host was killed.
-    pub(crate) leftovers: bool,
+    pub leftovers: bool,
     /// An error may come after the file was published.
-    pub(crate) late_error: bool,
+    pub late_error: bool,
     /// The kernel was made to say that something is gone.
-    pub(crate) told_gone: bool,
+    pub told_gone: bool,
     /// Publishing goes by a temporary name.
-    pub(crate) by_name: bool,
+    pub by_name: bool,
     /// A rename is a link and an unlink here, so what the guest puts at either name in between may go.
-    pub(crate) two_steps: bool,
+    pub two_steps: bool,
     /// `Io` is the right kind for what was injected.
-    pub(crate) io_error: bool,
+    pub io_error: bool,
 }
 
 impl Round<'_> {
     /// Every broken rule, in words. Without a report the victim was killed.
-    pub(crate) fn violations(&self, report: Option<&Report>) -> Vec<String> {
+    pub fn violations(&self, report: Option<&Report>) -> Vec<String> {
         let mut found = Vec::new();
         if let Some(change) = self.outside_before.difference(self.outside_end) {
             found.push(format!("escape: {change}"));
@@ -254,6 +254,6 @@ fn has_access(entry: &Entry) -> bool {
     entry.mode & 0o7777 == wanted
 }
 
-pub(crate) fn is_temporary(path: &Path) -> bool {
+pub fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
 }

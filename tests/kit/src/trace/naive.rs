@@ -11,16 +11,16 @@ use super::scenario::{Effect, Success};
 use super::scene::{Leaf, data};
 
 /// A call that is known to be unsafe.
-pub(crate) struct Control {
-    pub(crate) name: &'static str,
-    pub(crate) leaf: Leaf,
-    pub(crate) effect: Effect,
+pub struct Control {
+    pub name: &'static str,
+    pub leaf: Leaf,
+    pub effect: Effect,
     /// Checks and then uses the path: for the stepper. The others break under faults.
-    pub(crate) checks_first: bool,
-    pub(crate) run: fn(&Path) -> io::Result<Success>,
+    pub checks_first: bool,
+    pub run: fn(&Path) -> io::Result<Success>,
 }
 
-pub(crate) const CONTROLS: &[Control] = &[
+pub const CONTROLS: &[Control] = &[
     Control {
         name: "control: read",
         leaf: Leaf::File,
