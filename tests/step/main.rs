@@ -33,7 +33,7 @@ use nix::libc;
 /// A control is expected to hang on a FIFO.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(100);
 /// How many pairs of a row are played after the first call, unless all are.
-const SAMPLE: usize = 120;
+const SAMPLE: usize = 60;
 
 /// Also stop before calls that only close a descriptor, combine every lack with both resolvers, and strike twice.
 fn full() -> bool {
