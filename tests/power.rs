@@ -6,8 +6,6 @@
 //! are of one moment).
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use beneath::{Durability, Policy, Root, ambient_authority};
-use support::namespace::with_private_mounts;
-use support::skip;
+use beneath_kit::namespace::with_private_mounts;
+use beneath_kit::skip;
 
 const CUTS: usize = 12;
 /// Files published between two cuts, at least.

@@ -1,14 +1,12 @@
 //! Sequences of operations against a model tree that lives in memory: same answers, same tree.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use beneath::{Ensured, ErrorKind, Policy, Root, WalkLimits};
+use beneath_kit::{Arena, resolvers};
 use proptest::prelude::*;
-use support::{Arena, resolvers};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
@@ -251,8 +249,8 @@ proptest! {
         let path = Path::new(std::ffi::OsStr::from_bytes(&raw));
         for choice in resolvers() {
             let root = arena.open(Policy::default().with_resolver(choice));
-            for op in support::Op::ALL {
-                let _ = op.run(&root, path);
+            for op in beneath_kit::OPERATIONS {
+                let _ = op.run_on(&root, path);
             }
         }
         arena.verify();
@@ -269,10 +267,10 @@ proptest! {
         for choice in resolvers() {
             let arena = Arena::quick();
             arena.dir("a").link("out", arena.outside()).link("rel", "../outside").link("a/rel", "../../outside");
-            arena.link("loop", "loop").link("a/out", arena.outside()).file(support::op::RENAME_SOURCE, "");
+            arena.link("loop", "loop").link("a/out", arena.outside()).file(beneath_kit::operations::RENAME_SOURCE, "");
             let root = arena.open(Policy::default().with_resolver(choice));
-            for op in support::Op::ALL {
-                let _ = op.run(&root, &raw);
+            for op in beneath_kit::OPERATIONS {
+                let _ = op.run_on(&root, &raw);
             }
             arena.verify();
         }

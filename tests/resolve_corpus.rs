@@ -6,19 +6,17 @@
 //! `NotFound`, `AlreadyExists` and `Io`. Whatever the verdict, nothing outside changes and nothing blocks.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
 
-mod support;
-
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use beneath::{ErrorKind, Links, Policy, ResolverChoice, Result, Root, WalkLimits};
+use beneath_kit::watchdog::finishes;
+use beneath_kit::{Arena, resolvers, skip, tree};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
-use support::watchdog::finishes;
-use support::{Arena, resolvers, skip, tree};
 
 /// Long enough for three thousand levels on a slow disk, far too short for a FIFO.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -195,10 +193,10 @@ fn ids_are_unique() {
 
 #[test]
 fn corpus_passes_where_the_kernel_has_no_openat2() {
-    support::seccomp::rerun_without_openat2(Errno::NOSYS, &["corpus_passes_where"]);
+    beneath_kit::seccomp::rerun_without_openat2(Errno::NOSYS, &["corpus_passes_where"]);
 }
 
 #[test]
 fn corpus_passes_where_a_profile_forbids_openat2() {
-    support::seccomp::rerun_without_openat2(Errno::PERM, &["corpus_passes_where"]);
+    beneath_kit::seccomp::rerun_without_openat2(Errno::PERM, &["corpus_passes_where"]);
 }

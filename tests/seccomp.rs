@@ -4,8 +4,6 @@
 //! reached on purpose.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
 
-mod support;
-
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -17,9 +15,10 @@ use beneath::{
     Budget, Durability, ErrorKind, Leftovers, Links, Mounts, Policy, Resolver, ResolverChoice, Root,
     WalkLimits,
 };
+use beneath_kit::operations::{OPERATIONS, writers};
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::{Arena, for_each_policy, for_each_resolver, has_openat2, kind, skip};
 use rustix::io::Errno;
-use support::seccomp::{Denial, denied};
-use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
 
 #[test]
 fn without_openat2_the_walk_is_chosen() {
@@ -36,8 +35,8 @@ fn without_openat2_the_walk_is_chosen() {
             let follow = arena.open(Policy::default().with_links(Links::FollowBeneath));
             assert_eq!(kind(follow.read_contained("a/f", 9)), ErrorKind::Unsupported);
             let forced = arena.open(Policy::default().with_resolver(ResolverChoice::Openat2));
-            for op in Op::ALL {
-                assert_eq!(kind(op.run(&forced, "a/f")), ErrorKind::Unsupported, "{op:?}");
+            for op in OPERATIONS {
+                assert_eq!(kind(op.run_on(&forced, "a/f")), ErrorKind::Unsupported, "{op:?}");
             }
         });
     }
@@ -201,10 +200,10 @@ fn where_nothing_can_be_published_nothing_is_left() {
     denied(&denials, || {
         for_each_resolver(|root, arena| {
             arena.file("taken", "old");
-            for op in [Op::Write, Op::NewFile, Op::Replace] {
+            for op in writers() {
                 for name in ["new", "taken"] {
-                    match op.run(root, name) {
-                        Ok(()) => assert_eq!(arena.content(name), b"new"),
+                    match op.run_on(root, name) {
+                        Ok(_) => assert_eq!(arena.content(name), b"new"),
                         Err(error) => assert!(
                             matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::AlreadyExists),
                             "{op:?} {name}: {error}"
@@ -266,7 +265,7 @@ fn removal_needs_neither_openat2_nor_noreplace() {
     denied(&denials, || {
         let arena = Arena::new();
         arena.dir("t").link("t/out", arena.outside()).fifo("t/p");
-        drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
+        drop(beneath_kit::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
         let root = arena.open(Policy::default());
         let removed = root.remove_tree_contained("t").unwrap();
         assert!(removed.is_complete(), "{removed:?}");
@@ -303,12 +302,12 @@ fn a_directory_that_forbids_unnamed_files_is_denied_and_one_that_is_gone_not_fou
         for_each_resolver(|root, arena| {
             arena.dir("d");
             let gone = root.descend("d").unwrap();
-            for op in [Op::Write, Op::NewFile, Op::Replace] {
-                assert_eq!(kind(op.run(root, "d/f")), ErrorKind::Denied, "{op:?}");
+            for op in writers() {
+                assert_eq!(kind(op.run_on(root, "d/f")), ErrorKind::Denied, "{op:?}");
             }
             fs::remove_dir(arena.at("d")).unwrap();
-            for op in [Op::Write, Op::NewFile, Op::Replace] {
-                assert_eq!(kind(op.run(&gone, "f")), ErrorKind::NotFound, "{op:?}");
+            for op in writers() {
+                assert_eq!(kind(op.run_on(&gone, "f")), ErrorKind::NotFound, "{op:?}");
             }
         });
     });
@@ -360,7 +359,7 @@ fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
 fn what_cannot_be_unlinked_is_counted_and_not_tried_for_ever() {
     for_each_resolver(|root, arena| {
         arena.dir("t/d/e");
-        support::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 1040);
+        beneath_kit::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 1040);
         // Unlimited, so that only what it knows to be stuck ends it.
         let removed = denied(&[Denial::Unlink(Errno::PERM)], || {
             root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
@@ -465,7 +464,7 @@ fn entries_that_vanish_without_end_end_the_listing() {
     const VANISHED: u32 = 100_000;
     let arena = Arena::quick();
     arena.dir("d");
-    support::tree::wide(fs::File::open(arena.at("d")).unwrap(), VANISHED + 1);
+    beneath_kit::tree::wide(fs::File::open(arena.at("d")).unwrap(), VANISHED + 1);
     let root = arena.open(Policy::default());
     let listed = || {
         let list = root.list("d").unwrap();

@@ -11,8 +11,6 @@ mod kill;
 mod memory;
 mod mirror;
 mod naive;
-#[path = "../support/namespace.rs"]
-mod namespace;
 mod race;
 mod reports;
 mod restore;
@@ -23,4 +21,4 @@ mod support;
 mod transitions;
 mod upload;
 
-use support::skip;
+use beneath_kit::skip;

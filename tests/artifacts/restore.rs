@@ -7,8 +7,8 @@ use beneath::artifacts::{
 };
 use beneath::{Access, ErrorKind, Policy, Root, ambient_authority};
 
-use crate::namespace::{Mounted, with_private_mounts};
 use crate::support::{self, Home};
+use beneath_kit::namespace::{Mounted, with_private_mounts};
 
 const FILES: [(&str, &[u8]); 5] = [
     ("a.txt", b"alpha"),

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use beneath::{Access, Applied, ErrorKind, Execute, Policy, Root, ambient_authority};
 
-use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::{child, for_each_policy, for_each_resolver, is_root, kind, skip};
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::{child, for_each_policy, for_each_resolver, is_root, kind, skip};
 
 #[test]
 fn set_access_sets_the_mode_and_says_whether_it_had_to() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use beneath::{ErrorKind, Policy};
 
-use crate::support::{Arena, child, kind, resolvers, skip, tree};
+use beneath_kit::{Arena, child, kind, resolvers, skip, tree};
 
 #[test]
 fn a_hundred_thousand_levels_go_at_64_descriptors_and_a_small_stack() {

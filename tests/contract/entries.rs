@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use beneath::{Ensured, ErrorKind, FileType, Policy, Root, ambient_authority};
 
-use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tree};
+use beneath_kit::{Arena, child, for_each_resolver, kind, resolvers, skip, tree};
 
 #[test]
 fn ensure_dir_makes_every_level_and_says_so() {

@@ -8,9 +8,10 @@ use beneath::{Budget, Root, ambient_authority};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat_with};
 use tempfile::TempDir;
 
-use crate::support::child::{self, rerun};
-use crate::support::namespace::with_private_mounts;
-use crate::support::{Arena, kind, skip};
+use beneath_kit::child::{self, rerun};
+use beneath_kit::env::FILESYSTEMS;
+use beneath_kit::namespace::with_private_mounts;
+use beneath_kit::{Arena, kind, skip};
 
 /// A file system to mount: how it is made in a scratch directory, and where it is then found.
 struct FileSystem {
@@ -128,11 +129,11 @@ fn abilities(dir: &Path) -> Abilities {
 
 #[test]
 fn suite_passes_on_other_file_systems() {
-    if std::env::var_os("BENEATH_FILESYSTEMS").is_none() {
+    if !FILESYSTEMS.is_set() {
         return skip("set BENEATH_FILESYSTEMS=1 to run the suite on every file system");
     }
     with_private_mounts(|| {
-        let only = std::env::var("BENEATH_FILESYSTEMS").unwrap_or_default();
+        let only = FILESYSTEMS.text().unwrap_or_default();
         let wanted = |system: &&FileSystem| only == "1" || only.split(',').any(|name| name == system.name);
         for system in FILE_SYSTEMS.iter().filter(wanted) {
             let scratch = TempDir::new().unwrap();

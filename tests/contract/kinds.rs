@@ -13,9 +13,9 @@ use landlock::{
 use rustix::mount::{MountFlags, mount, mount_remount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::child::wait_until;
-use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::{Arena, for_each_resolver, is_root, kind, skip};
+use beneath_kit::child::wait_until;
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::{Arena, for_each_resolver, is_root, kind, skip};
 
 #[test]
 fn a_read_only_file_system_is_not_a_full_one() {
@@ -164,7 +164,7 @@ fn a_resource_that_the_system_lacks_is_named() {
     arena.file("f", "x");
     let root = arena.open(Policy::default());
     let test = "kinds::a_resource_that_the_system_lacks_is_named";
-    crate::support::child::run(test, || {
+    beneath_kit::child::run(test, || {
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
         let error = root.read_contained("f", 9).unwrap_err();

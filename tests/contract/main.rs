@@ -2,9 +2,6 @@
 //! verified afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, unreachable_pub)]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod access;
 mod attacks;
 mod bombs;
@@ -19,7 +16,9 @@ mod remove;
 mod root;
 mod served;
 mod single;
+mod table;
 mod unmovable;
+mod variables;
 mod walk;
 mod write;
 
@@ -42,10 +41,10 @@ const NOT_AGAIN: &[&str] = &[
 
 #[test]
 fn suite_passes_where_the_kernel_has_no_openat2() {
-    support::seccomp::rerun_without_openat2(Errno::NOSYS, NOT_AGAIN);
+    beneath_kit::seccomp::rerun_without_openat2(Errno::NOSYS, NOT_AGAIN);
 }
 
 #[test]
 fn suite_passes_where_a_profile_forbids_openat2() {
-    support::seccomp::rerun_without_openat2(Errno::PERM, NOT_AGAIN);
+    beneath_kit::seccomp::rerun_without_openat2(Errno::PERM, NOT_AGAIN);
 }

@@ -13,9 +13,9 @@ use beneath::{ErrorKind, HardLinks, Mounts, Policy, ResolverChoice, Root};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, StatVfsMountFlags, renameat_with, statvfs};
 use rustix::mount::{MountFlags, mount};
 
-use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::watchdog::{best_of_three, finishes};
-use crate::support::{Arena, for_each_policy, for_each_resolver, kind, resolvers, skip, within};
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::watchdog::{best_of_three, finishes};
+use beneath_kit::{Arena, for_each_policy, for_each_resolver, kind, resolvers, skip, within};
 
 #[test]
 fn reads_what_was_written() {
@@ -331,7 +331,7 @@ fn tells_missing_from_refused() {
 /// On a `nodev` mount, as `/dev/shm` mostly is, it is opened before it is judged.
 #[test]
 fn what_may_not_be_opened_is_told_as_what_it_is() {
-    crate::support::child::run_unprivileged("read::what_may_not_be_opened_is_told_as_what_it_is", || {
+    beneath_kit::child::run_unprivileged("read::what_may_not_be_opened_is_told_as_what_it_is", || {
         for choice in resolvers() {
             for arena in [Some(Arena::new()), Arena::on_tmpfs()].into_iter().flatten() {
                 let root = arena.open(Policy::default().with_resolver(choice));
@@ -349,7 +349,7 @@ fn what_may_not_be_opened_is_told_as_what_it_is() {
 
 #[test]
 fn an_unreadable_file_is_denied() {
-    crate::support::child::run_unprivileged("read::an_unreadable_file_is_denied", || {
+    beneath_kit::child::run_unprivileged("read::an_unreadable_file_is_denied", || {
         for_each_resolver(|root, arena| {
             arena.file("f", "x").mode("f", 0).file("d/f", "x").mode("d", 0);
             assert_eq!(kind(root.read_contained("f", 9)), ErrorKind::Denied);

@@ -13,7 +13,7 @@ use beneath::{Budget, ErrorKind, Policy};
 use rustix::fs::{CWD, Mode, RenameFlags, mkdirat, renameat_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Arena, child, for_each_resolver, kind, resolvers, skip, tree, within};
+use beneath_kit::{Arena, child, for_each_resolver, kind, resolvers, skip, tree, within};
 
 #[test]
 fn removes_everything_a_guest_can_make() {
@@ -406,7 +406,7 @@ fn the_default_budget_ends_too() {
             })
         })
         .collect();
-    let finished = crate::support::watchdog::finishes(Duration::from_secs(120), move || {
+    let finished = beneath_kit::watchdog::finishes(Duration::from_secs(120), move || {
         root.remove_tree_contained("t").map(|removed| removed.is_complete())
     });
     stop.store(true, Ordering::Relaxed);
@@ -536,7 +536,7 @@ fn immutable_files_are_left_and_named() {
 fn a_full_disk_does_not_cost_every_descriptor() {
     const TEST: &str = "remove::a_full_disk_does_not_cost_every_descriptor";
     child::run(TEST, || {
-        crate::support::namespace::with_private_mounts(|| {
+        beneath_kit::namespace::with_private_mounts(|| {
             let scratch = tempfile::tempdir().unwrap();
             let (image, point) = (scratch.path().join("image"), scratch.path().join("mount"));
             fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
@@ -549,7 +549,7 @@ fn a_full_disk_does_not_cost_every_descriptor() {
             if !run("mkfs.ext4", &[&make[..], &[image.as_os_str()]].concat())
                 || !run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), point.as_os_str()])
             {
-                return crate::support::skip("no ext4 can be made or mounted here");
+                return beneath_kit::skip("no ext4 can be made or mounted here");
             }
             let arena = Arena::within(&point);
             arena.dir("top");

@@ -10,7 +10,7 @@ use beneath::{
 };
 use cap_std::fs::Dir;
 
-use crate::support::{Arena, child, for_each_resolver, has_openat2, kind, resolvers};
+use beneath_kit::{Arena, child, for_each_resolver, has_openat2, kind, resolvers};
 
 #[test]
 fn opens_a_directory_and_nothing_else() {
@@ -35,8 +35,8 @@ fn odd_places_are_errors_and_not_panics() {
     for choice in resolvers() {
         let fd = OwnedFd::from(File::open(arena.at("f")).unwrap());
         let root = Root::from(fd).with_policy(Policy::default().with_resolver(choice));
-        for op in crate::support::Op::ALL {
-            assert!(op.run(&root, "x").is_err(), "{op:?} on a file");
+        for op in beneath_kit::OPERATIONS {
+            assert!(op.run_on(&root, "x").is_err(), "{op:?} on a file");
         }
         assert!(root.list(".").is_err());
     }
@@ -62,7 +62,7 @@ fn chooses_openat2_where_the_kernel_has_it() {
 #[test]
 fn refuses_to_work_when_the_forced_resolver_is_missing() {
     if has_openat2() {
-        return crate::support::skip("openat2 is not missing; the filtered run shows this");
+        return beneath_kit::skip("openat2 is not missing; the filtered run shows this");
     }
     let arena = Arena::new();
     arena.file("f", "x");

@@ -8,10 +8,10 @@ use beneath::{Budget, ErrorKind, Policy, Root, WalkLimits, ambient_authority};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::support::fuse::{FILE, Script, Served, Shown};
-use crate::support::namespace::with_private_mounts;
-use crate::support::watchdog::{PATIENCE, finishes};
-use crate::support::{child, kind, resolvers, skip};
+use beneath_kit::fuse::{FILE, Script, Served, Shown};
+use beneath_kit::namespace::with_private_mounts;
+use beneath_kit::watchdog::{PATIENCE, finishes};
+use beneath_kit::{child, kind, resolvers, skip};
 
 /// Runs `body` with each resolver on a root that `script` serves. The server is stopped before a body that hangs is reported,
 /// so that it ends as well.

@@ -12,9 +12,9 @@ use beneath::{Access, ErrorKind, Execute, HardLinks, Links, Policy, Resolver, Re
 use rustix::fs::inotify;
 use rustix::io::Errno;
 
-use crate::support::namespace::{Mounted, with_private_mounts};
-use crate::support::seccomp::{Denial, denied};
-use crate::support::{Arena, child, for_each_policy, for_each_resolver, has_openat2, kind, resolvers, skip};
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::{Arena, child, for_each_policy, for_each_resolver, has_openat2, kind, resolvers, skip};
 
 /// Long enough for a change to be a thing of the past.
 const SETTLED: Duration = Duration::from_millis(2100);

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::filesystems::{mount_kind, mounted, on_loop, run};
-use crate::support::seccomp::{Denial, denied};
-use crate::support::{Arena, child, resolvers, skip, tree};
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::{Arena, child, resolvers, skip, tree};
 
 /// Removes `t` on a thread where no directory can be moved, and whatever else `denials` say.
 fn removed_unmoved(arena: &Arena, choice: ResolverChoice, budget: Budget, denials: &[Denial]) -> Removed {

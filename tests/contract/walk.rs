@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use beneath::{ErrorKind, FileType, Policy, Result, Root, WalkLimits};
 
-use crate::support::{Arena, child, for_each_resolver, kind, resolvers, tree};
+use beneath_kit::{Arena, child, for_each_resolver, kind, resolvers, tree};
 
 fn walked(root: &Root, path: &str, limits: WalkLimits) -> Result<Vec<PathBuf>> {
     root.walk(path, limits)?.map(|entry| entry.map(|entry| entry.path().to_path_buf())).collect()
@@ -168,7 +168,7 @@ fn depth_costs_no_descriptors_and_no_stack() {
     child::run("walk::depth_costs_no_descriptors_and_no_stack", || {
         child::limit_descriptors(64);
         for choice in resolvers() {
-            let Some(arena) = Arena::on_tmpfs() else { return crate::support::skip("/dev/shm is no tmpfs") };
+            let Some(arena) = Arena::on_tmpfs() else { return beneath_kit::skip("/dev/shm is no tmpfs") };
             drop(tree::deep(fs::File::open(arena.root()).unwrap(), "d", 1_500));
             let root = arena.open(Policy::default().with_resolver(choice));
             let worker = std::thread::Builder::new().stack_size(256 << 10);

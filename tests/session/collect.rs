@@ -10,9 +10,9 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::kit::seccomp::{Denial, denied};
-use crate::kit::{child, skip};
 use crate::support::{Stage, names, with_each_resolver};
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::{child, skip};
 
 /// A service: what it has sent, and the record of it.
 #[derive(Default)]

@@ -13,8 +13,8 @@ use beneath::{
 };
 use tempfile::TempDir;
 
-use crate::kit::{is_root, skip};
 use crate::support::{GUEST, HOST, as_user, names, own};
+use beneath_kit::{is_root, skip};
 
 fn id() -> MessageId {
     MessageId::new("42")

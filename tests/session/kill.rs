@@ -14,9 +14,9 @@ use beneath::{
     ambient_authority,
 };
 
-use crate::kit::seccomp::{Denial, denied};
 use crate::naive::NaiveSession;
 use crate::support::{RESOLVERS, names};
+use beneath_kit::seccomp::{Denial, denied};
 
 /// Nothing else in the child makes this call.
 const MARK: &str = "getppid";

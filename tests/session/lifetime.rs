@@ -12,10 +12,10 @@ use beneath::{
 };
 use rustix::io::Errno;
 
-use crate::kit::child;
-use crate::kit::seccomp::{Denial, denied};
-use crate::kit::skip;
 use crate::support::{RESOLVERS, Stage, kinds, names, with_each_resolver};
+use beneath_kit::child;
+use beneath_kit::seccomp::{Denial, denied};
+use beneath_kit::skip;
 
 fn id() -> SessionId {
     SessionId::new("s")

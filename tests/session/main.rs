@@ -19,8 +19,6 @@ mod in_place;
 mod inbox;
 mod kill;
 mod kill_sessions;
-#[path = "../support/mod.rs"]
-mod kit;
 mod lifetime;
 mod marker;
 #[cfg(feature = "json")]
@@ -29,7 +27,6 @@ mod message;
 mod message_bounds;
 mod message_limits;
 mod mounts;
-mod naive;
 mod outbox;
 mod protocol;
 mod sessions;
@@ -37,3 +34,5 @@ mod support;
 mod tail;
 mod threads;
 mod workspace;
+
+use beneath_kit::naive::session as naive;

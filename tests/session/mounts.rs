@@ -12,10 +12,10 @@ use beneath::{
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
-use crate::kit::child::run_unprivileged;
-use crate::kit::namespace::{Mounted, with_private_mounts};
-use crate::kit::skip;
 use crate::support::{RESOLVERS, kinds, names, with_each_resolver};
+use beneath_kit::child::run_unprivileged;
+use beneath_kit::namespace::{Mounted, with_private_mounts};
+use beneath_kit::skip;
 
 fn id(raw: &str) -> SessionId {
     SessionId::new(raw)

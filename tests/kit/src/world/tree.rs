@@ -10,7 +10,7 @@ fn enter(parent: impl AsFd, name: &str) -> OwnedFd {
 }
 
 /// Makes `levels` directories called `name`, one in the other, and returns the innermost.
-pub(crate) fn deep(top: impl AsFd, name: &str, levels: u32) -> OwnedFd {
+pub fn deep(top: impl AsFd, name: &str, levels: u32) -> OwnedFd {
     let mut at = enter(top, ".");
     for _ in 0..levels {
         mkdirat(&at, name, Mode::from_raw_mode(0o755)).unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn deep(top: impl AsFd, name: &str, levels: u32) -> OwnedFd {
 }
 
 /// Makes `count` empty files in `dir`.
-pub(crate) fn wide(dir: impl AsFd, count: u32) {
+pub fn wide(dir: impl AsFd, count: u32) {
     let dir = dir.as_fd();
     for number in 0..count {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -29,7 +29,7 @@ pub(crate) fn wide(dir: impl AsFd, count: u32) {
 }
 
 /// How many levels of `name` there are beneath `top`.
-pub(crate) fn depth(top: impl AsFd, name: &str) -> u32 {
+pub fn depth(top: impl AsFd, name: &str) -> u32 {
     let mut at = enter(top, ".");
     let mut levels = 0;
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;

@@ -7,35 +7,26 @@
 //!
 //! One preemption at a chosen call is repeatable: it needs no second CPU, no luck and no sleeping.
 
-// Each of the two binaries uses its own part of the rig.
-#![allow(dead_code)]
+pub mod calls;
+mod registers;
 
-pub(crate) mod calls;
-pub(crate) mod judge;
-pub(crate) mod lack;
-pub(crate) mod naive;
-pub(crate) mod place;
-pub(crate) mod scenario;
-pub(crate) mod scene;
-
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use calls::Call;
+use registers::Registers;
 
 /// The argument that makes the executable a victim.
-pub(crate) const VICTIM: &str = "--victim";
+pub const VICTIM: &str = "--victim";
 
 /// Raised by the victim for the tracer to see; never delivered.
 const BEGIN: Signal = Signal::SIGUSR1;
@@ -47,7 +38,7 @@ const MOST_CALLS: usize = 20_000;
 
 /// What happens to the call the victim is about to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub enum Act {
     Go,
     /// Run to the end of the round without another stop.
     Release,
@@ -59,27 +50,27 @@ pub(crate) enum Act {
 
 /// A call of the part under test, before the kernel has seen it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop {
-    pub(crate) index: usize,
-    pub(crate) call: Call,
+pub struct Stop {
+    pub index: usize,
+    pub call: Call,
     pid: Pid,
 }
 
 impl Stop {
     /// The call with its path arguments spelled out.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         self.call.describe(|address| peek(self.pid, address))
     }
 
     /// An argument that is a string.
-    pub(crate) fn text(&self, position: usize) -> String {
+    pub fn text(&self, position: usize) -> String {
         peek(self.pid, self.call.arguments[position])
     }
 }
 
 /// How a round ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub enum End {
     /// The victim answered.
     Answered(String),
     /// The hook killed it.
@@ -92,7 +83,7 @@ pub(crate) enum End {
 
 /// Starts victims and steps them.
 #[derive(Debug)]
-pub(crate) struct Tracer {
+pub struct Tracer {
     victim: Option<Victim>,
     watch: Arc<Mutex<Option<(Pid, Instant)>>>,
 }
@@ -110,7 +101,7 @@ impl Tracer {
     /// Starts a first victim.
     ///
     /// The error says why tracing is impossible here; a test then skips.
-    pub(crate) fn start() -> Result<Self, String> {
+    pub fn start() -> Result<Self, String> {
         if !cfg!(target_arch = "x86_64") {
             return Err("the tracer knows the registers of x86_64 only".into());
         }
@@ -124,17 +115,12 @@ impl Tracer {
     }
 
     /// Has the next round start with a victim that has done nothing yet.
-    pub(crate) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         self.victim = None;
     }
 
     /// Has the victim serve one request, asking `hook` before every call of the part under test.
-    pub(crate) fn round(
-        &mut self,
-        request: &str,
-        patience: Duration,
-        hook: &mut dyn FnMut(&Stop) -> Act,
-    ) -> End {
+    pub fn round(&mut self, request: &str, patience: Duration, hook: &mut dyn FnMut(&Stop) -> Act) -> End {
         if self.victim.is_none() {
             self.victim = Some(Victim::start().expect("a second victim starts like the first"));
         }
@@ -149,42 +135,6 @@ impl Tracer {
                 if late { End::Hung } else { end }
             }
         }
-    }
-}
-
-/// Plays the jobs on as many threads as there are CPUs, in no order, and gives the results in theirs.
-///
-/// A victim belongs to the thread that started it, so each job starts its own.
-pub(crate) fn in_parallel<J: Send, R: Send>(jobs: Vec<J>, play: impl Fn(J) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(4);
-    let queue = Mutex::new(jobs.into_iter().enumerate());
-    let results = Mutex::new(BTreeMap::new());
-    let (queue, shared, play) = (&queue, &results, &play);
-    thread::scope(|scope| {
-        for worker in 0..threads {
-            scope.spawn(move || {
-                share_one_cpu(worker);
-                loop {
-                    let Some((number, job)) = queue.lock().expect("never poisoned").next() else { return };
-                    let result = play(job);
-                    shared.lock().expect("never poisoned").insert(number, result);
-                }
-            });
-        }
-    });
-    results.into_inner().expect("never poisoned").into_values().collect()
-}
-
-/// Keeps this thread, and the victims it will start, on one CPU: tracer and victim take turns anyway.
-fn share_one_cpu(number: usize) {
-    let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else { return };
-    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
-    let mut one = CpuSet::new();
-    if let Some(&cpu) = cpus.get(number % cpus.len().max(1))
-        && one.set(cpu).is_ok()
-    {
-        // Only for speed.
-        let _ = sched_setaffinity(Pid::from_raw(0), &one);
     }
 }
 
@@ -364,68 +314,8 @@ fn peek(pid: Pid, address: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The registers of a victim in a system call.
-pub(crate) struct Registers(#[cfg(target_arch = "x86_64")] nix::libc::user_regs_struct);
-
-#[cfg(target_arch = "x86_64")]
-impl Registers {
-    fn of(pid: Pid) -> nix::Result<Self> {
-        ptrace::getregs(pid).map(Self)
-    }
-
-    fn store(&self, pid: Pid) -> nix::Result<()> {
-        ptrace::setregs(pid, self.0)
-    }
-
-    pub(crate) fn number(&self) -> i64 {
-        self.0.orig_rax.cast_signed()
-    }
-
-    pub(crate) fn arguments(&self) -> [u64; 6] {
-        [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9]
-    }
-
-    fn count(&self) -> u64 {
-        self.0.rdx
-    }
-
-    fn set_count(&mut self, count: u64) {
-        self.0.rdx = count;
-    }
-
-    fn skip_call(&mut self) {
-        self.0.orig_rax = u64::MAX;
-    }
-
-    fn answer(&mut self, errno: Errno) {
-        self.0.rax = (-i64::from(errno as i32)).cast_unsigned();
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-impl Registers {
-    fn of(_: Pid) -> nix::Result<Self> {
-        Err(Errno::ENOTSUP)
-    }
-    fn store(&self, _: Pid) -> nix::Result<()> {
-        Err(Errno::ENOTSUP)
-    }
-    pub(crate) fn number(&self) -> i64 {
-        -1
-    }
-    pub(crate) fn arguments(&self) -> [u64; 6] {
-        [0; 6]
-    }
-    fn count(&self) -> u64 {
-        0
-    }
-    fn set_count(&mut self, _: u64) {}
-    fn skip_call(&mut self) {}
-    fn answer(&mut self, _: Errno) {}
-}
-
 /// Serves requests as a victim until the controller hangs up.
-pub(crate) fn serve(answer: impl Fn(&str) -> String) {
+fn serve(answer: impl Fn(&str) -> String) {
     if ptrace::traceme().is_err() {
         return;
     }
@@ -446,10 +336,17 @@ pub(crate) fn serve(answer: impl Fn(&str) -> String) {
 }
 
 /// Runs the part under test between the two signals.
-pub(crate) fn marked<T>(part: impl FnOnce() -> T) -> T {
+pub fn marked<T>(part: impl FnOnce() -> T) -> T {
     // Raising a signal to oneself does not fail, and where nobody traces there is nothing to mark.
     let _ = raise(BEGIN);
     let result = part();
     let _ = raise(END);
     result
+}
+
+/// Plays the victim of a rig: the role for [`VICTIM`].
+pub fn be_victim(answer: impl Fn(&str) -> String) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    serve(answer);
+    ExitCode::SUCCESS
 }

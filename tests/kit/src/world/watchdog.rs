@@ -4,12 +4,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// What a call that must not block may take at the very most, on a machine busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `body` on its own thread; none if it is still running after `patience`.
 ///
 /// A body that hangs keeps its thread until the process ends, or until the caller ends what it waits for.
-pub(crate) fn finishes<T: Send + 'static>(
+pub fn finishes<T: Send + 'static>(
     patience: Duration,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -17,7 +17,7 @@ pub(crate) fn finishes<T: Send + 'static>(
     let work = move || {
         let _ = sender.send(body());
     };
-    let worker = super::thread_of_this_test().spawn(work).unwrap();
+    let worker = crate::thread_of_this_test().spawn(work).unwrap();
     match receiver.recv_timeout(patience) {
         Ok(value) => {
             worker.join().unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn finishes<T: Send + 'static>(
 
 /// Runs `body` and panics if it does not come back.
 #[track_caller]
-pub(crate) fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
+pub fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     match finishes(PATIENCE, body) {
         Some(value) => value,
         None => panic!("{what}: still running after {PATIENCE:?}"),
@@ -38,7 +38,7 @@ pub(crate) fn within<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + S
 }
 
 /// The shortest of three runs, so that a busy machine is not mistaken for a slow call.
-pub(crate) fn best_of_three<T>(mut body: impl FnMut() -> T) -> (T, Duration) {
+pub fn best_of_three<T>(mut body: impl FnMut() -> T) -> (T, Duration) {
     let mut run = || {
         let start = Instant::now();
         (body(), start.elapsed())

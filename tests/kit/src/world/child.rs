@@ -11,12 +11,12 @@ const VARIABLE: &str = "BENEATH_TEST_CHILD";
 const NOBODY: u32 = 65534;
 
 /// Whether this process is the child that `run` started for `test`.
-pub(crate) fn is(test: &str) -> bool {
+pub fn is(test: &str) -> bool {
     std::env::var_os(VARIABLE).is_some_and(|name| name == test)
 }
 
-/// This test binary, told to run one test as a child.
-pub(crate) fn command(test: &str) -> Command {
+/// This test binary, set to run one test as a child.
+pub fn command(test: &str) -> Command {
     command_of(&std::env::current_exe().unwrap(), test)
 }
 
@@ -28,7 +28,7 @@ fn command_of(binary: &std::path::Path, test: &str) -> Command {
 
 /// Runs `body` in a child process; `test` is the full name of the calling test.
 #[track_caller]
-pub(crate) fn run(test: &str, body: impl FnOnce()) {
+pub fn run(test: &str, body: impl FnOnce()) {
     if is(test) {
         return body();
     }
@@ -38,11 +38,11 @@ pub(crate) fn run(test: &str, body: impl FnOnce()) {
 /// Runs `body` in a child process as a user without privileges. A body may change what belongs to the whole process, such
 /// as the umask, so it is a child's even if this process has no privileges itself.
 #[track_caller]
-pub(crate) fn run_unprivileged(test: &str, body: impl FnOnce()) {
+pub fn run_unprivileged(test: &str, body: impl FnOnce()) {
     if is(test) {
         return body();
     }
-    if !super::is_root() {
+    if !crate::is_root() {
         return finish(command(test), test);
     }
     let place = within_reach();
@@ -53,10 +53,10 @@ pub(crate) fn run_unprivileged(test: &str, body: impl FnOnce()) {
 
 /// Runs the test in a child as `setpriv` makes it.
 #[track_caller]
-pub(crate) fn run_as(test: &str, privileges: &[&str]) {
+pub fn run_as(test: &str, privileges: &[&str]) {
     let place = within_reach();
     if !Command::new("setpriv").args(privileges).arg("true").status().is_ok_and(|status| status.success()) {
-        return super::skip("setpriv is missing, or may not do it");
+        return crate::skip("setpriv is missing, or may not do it");
     }
     let inner = command_of(&place.path().join("test"), test);
     let mut command = Command::new("setpriv");
@@ -83,12 +83,12 @@ fn within_reach() -> tempfile::TempDir {
 
 /// Waits for the child and shows what it said if it failed.
 #[track_caller]
-pub(crate) fn finish(mut command: Command, test: &str) {
+pub fn finish(mut command: Command, test: &str) {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     // The harness has begun the line with the name of the test, and a thread of its own may have none.
     for (_, skipped) in said.lines().filter_map(|line| line.split_once("skipped ")) {
-        super::skip(skipped.split_once(": ").map_or(skipped, |(_, reason)| reason));
+        crate::skip(skipped.split_once(": ").map_or(skipped, |(_, reason)| reason));
     }
     assert!(
         output.status.success() && said.contains("1 passed"),
@@ -99,24 +99,24 @@ pub(crate) fn finish(mut command: Command, test: &str) {
 }
 
 /// Sets both limits for descriptors of this process.
-pub(crate) fn limit_descriptors(count: u64) {
+pub fn limit_descriptors(count: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum: Some(count) }).unwrap();
 }
 
 /// Sets the limit for descriptors of this process that it may raise again.
-pub(crate) fn limit_descriptors_to(count: u64) {
+pub fn limit_descriptors_to(count: u64) {
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum }).unwrap();
 }
 
 /// The number of descriptors this process has open; only meaningful in a child with one thread at work.
-pub(crate) fn open_descriptors() -> usize {
+pub fn open_descriptors() -> usize {
     // The listing itself holds one.
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
 /// The most memory this process has had resident, in bytes.
-pub(crate) fn peak_memory() -> u64 {
+pub fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
@@ -124,7 +124,7 @@ pub(crate) fn peak_memory() -> u64 {
 
 /// Polls until `done` or panics after `patience`.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, patience: Duration, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < patience, "{what} did not happen within {patience:?}");
@@ -137,7 +137,7 @@ const RERUN: &str = "BENEATH_TEST_RERUN";
 /// Runs this whole test binary again in a child that `prepare` may change, but for tests whose name contains one of
 /// `except`. Does nothing in such a child.
 #[track_caller]
-pub(crate) fn rerun(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
+pub fn rerun(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
     if std::env::var_os(RERUN).is_some() {
         return;
     }

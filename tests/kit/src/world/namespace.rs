@@ -7,20 +7,20 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::UnshareFlags;
 
 /// A thread that works for the test of this one and speaks under its name.
-pub(crate) fn thread_of_this_test() -> thread::Builder {
+pub fn thread_of_this_test() -> thread::Builder {
     thread::Builder::new().name(thread::current().name().unwrap_or("?").to_owned())
 }
 
 /// Runs `body` on a thread with its own mounts; false (and a reason on stdout) where this user may not.
 #[track_caller]
-pub(crate) fn with_private_mounts(body: impl FnOnce() + Send) -> bool {
+pub fn with_private_mounts(body: impl FnOnce() + Send) -> bool {
     let outcome = thread::scope(|scope| {
         thread_of_this_test().spawn_scoped(scope, || enter().map(|()| body())).unwrap().join()
     });
     match outcome {
         Ok(Ok(())) => true,
         Ok(Err(errno)) => {
-            super::skip(&format!("no private mount namespace: {errno}"));
+            crate::skip(&format!("no private mount namespace: {errno}"));
             false
         }
         Err(panic) => std::panic::resume_unwind(panic),
@@ -36,7 +36,7 @@ fn enter() -> rustix::io::Result<()> {
 
 /// Mount points that go when this does, so that the arena around them can.
 #[derive(Debug)]
-pub(crate) struct Mounted<const N: usize>(pub(crate) [PathBuf; N]);
+pub struct Mounted<const N: usize>(pub [PathBuf; N]);
 
 impl<const N: usize> Drop for Mounted<N> {
     fn drop(&mut self) {

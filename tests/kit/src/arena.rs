@@ -12,23 +12,29 @@ use beneath::{Policy, Root, ambient_authority};
 use rustix::fs::{CWD, FileType, Mode};
 use tempfile::TempDir;
 
-use super::Snapshot;
+use crate::Snapshot;
 
 /// A temporary directory with `root/` (the [`Root`]), `outside/` (the canary: everything in it, and its place in
 /// the directory above, must be the same at the end) and `throwaway/` (what naive controls may ruin).
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub struct Arena {
     base: TempDir,
     before: Snapshot,
 }
 
+impl Default for Arena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Arena {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::within(&std::env::temp_dir())
     }
 
     /// An arena in memory, or none where `/dev/shm` is not a tmpfs.
-    pub(crate) fn on_tmpfs() -> Option<Self> {
+    pub fn on_tmpfs() -> Option<Self> {
         const TMPFS_MAGIC: u64 = 0x0102_1994;
         let shm = Path::new("/dev/shm");
         let stat = rustix::fs::statfs(shm).ok()?;
@@ -36,11 +42,11 @@ impl Arena {
     }
 
     /// In memory where that can be had, for tests that make many entries and ask nothing of the file system.
-    pub(crate) fn quick() -> Self {
-        Self::on_tmpfs().unwrap_or_else(Self::new)
+    pub fn quick() -> Self {
+        Self::on_tmpfs().unwrap_or_default()
     }
 
-    pub(crate) fn within(parent: &Path) -> Self {
+    pub fn within(parent: &Path) -> Self {
         let base = tempfile::Builder::new().prefix("beneath-").tempdir_in(parent).unwrap();
         let outside = base.path().join("outside");
         fs::create_dir_all(outside.join("sub")).unwrap();
@@ -52,24 +58,24 @@ impl Arena {
         Self { base, before }
     }
 
-    pub(crate) fn open(&self, policy: Policy) -> Root {
+    pub fn open(&self, policy: Policy) -> Root {
         Root::open_ambient(self.root(), ambient_authority()).unwrap().with_policy(policy)
     }
 
-    pub(crate) fn base(&self) -> &Path {
+    pub fn base(&self) -> &Path {
         self.base.path()
     }
 
-    pub(crate) fn root(&self) -> PathBuf {
+    pub fn root(&self) -> PathBuf {
         self.base.path().join("root")
     }
 
-    pub(crate) fn outside(&self) -> PathBuf {
+    pub fn outside(&self) -> PathBuf {
         self.base.path().join("outside")
     }
 
     /// A directory beside the root that controls may change; made anew with `canary` in it on each call.
-    pub(crate) fn throwaway(&self) -> PathBuf {
+    pub fn throwaway(&self) -> PathBuf {
         let path = self.base.path().join("throwaway");
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
@@ -77,7 +83,7 @@ impl Arena {
         path
     }
 
-    pub(crate) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root().join(path)
     }
 
@@ -87,72 +93,72 @@ impl Arena {
         path
     }
 
-    pub(crate) fn file(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
+    pub fn file(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> &Self {
         fs::write(self.with_parents(path), content).unwrap();
         self
     }
 
-    pub(crate) fn dir(&self, path: impl AsRef<Path>) -> &Self {
+    pub fn dir(&self, path: impl AsRef<Path>) -> &Self {
         fs::create_dir_all(self.at(path)).unwrap();
         self
     }
 
-    pub(crate) fn link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> &Self {
+    pub fn link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> &Self {
         symlink(to, self.with_parents(path)).unwrap();
         self
     }
 
-    pub(crate) fn hard_link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> &Self {
+    pub fn hard_link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> &Self {
         fs::hard_link(to, self.with_parents(path)).unwrap();
         self
     }
 
-    pub(crate) fn fifo(&self, path: impl AsRef<Path>) -> &Self {
+    pub fn fifo(&self, path: impl AsRef<Path>) -> &Self {
         rustix::fs::mkfifoat(CWD, self.with_parents(path), Mode::from_raw_mode(0o666)).unwrap();
         self
     }
 
-    pub(crate) fn socket(&self, path: impl AsRef<Path>) -> &Self {
+    pub fn socket(&self, path: impl AsRef<Path>) -> &Self {
         drop(UnixListener::bind(self.with_parents(path)).unwrap());
         self
     }
 
     /// A device node; false where this user may make none.
-    pub(crate) fn device(&self, path: impl AsRef<Path>, kind: FileType, major: u32, minor: u32) -> bool {
+    pub fn device(&self, path: impl AsRef<Path>, kind: FileType, major: u32, minor: u32) -> bool {
         let node = rustix::fs::makedev(major, minor);
         rustix::fs::mknodat(CWD, self.with_parents(path), kind, Mode::from_raw_mode(0o666), node).is_ok()
     }
 
-    pub(crate) fn mode(&self, path: impl AsRef<Path>, mode: u32) -> &Self {
+    pub fn mode(&self, path: impl AsRef<Path>, mode: u32) -> &Self {
         fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode)).unwrap();
         self
     }
 
-    pub(crate) fn mode_of(&self, path: impl AsRef<Path>) -> u32 {
+    pub fn mode_of(&self, path: impl AsRef<Path>) -> u32 {
         fs::symlink_metadata(self.at(path)).unwrap().permissions().mode() & 0o7777
     }
 
-    pub(crate) fn content(&self, path: impl AsRef<Path>) -> Vec<u8> {
+    pub fn content(&self, path: impl AsRef<Path>) -> Vec<u8> {
         fs::read(self.at(path)).unwrap()
     }
 
     /// Whether the name is there, as anything.
-    pub(crate) fn has(&self, path: impl AsRef<Path>) -> bool {
+    pub fn has(&self, path: impl AsRef<Path>) -> bool {
         fs::symlink_metadata(self.at(path)).is_ok()
     }
 
-    pub(crate) fn names(&self, dir: impl AsRef<Path>) -> BTreeSet<OsString> {
+    pub fn names(&self, dir: impl AsRef<Path>) -> BTreeSet<OsString> {
         fs::read_dir(self.at(dir)).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     }
 
     /// Everything beneath the root as it is now.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.root())
     }
 
     /// Panics if anything outside the root changed.
     #[track_caller]
-    pub(crate) fn verify(&self) {
+    pub fn verify(&self) {
         self.before.assert_same(&Snapshot::take(&self.outside()), "the canary outside the root changed");
         let beside: BTreeSet<_> =
             fs::read_dir(self.base()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -167,7 +173,7 @@ impl Arena {
     }
 
     /// A path beside the root that a test may use for its own ends.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+    pub fn beside(&self, name: &str) -> PathBuf {
         self.base().join(format!("test-{name}"))
     }
 }

@@ -3,11 +3,11 @@
 use nix::errno::Errno;
 use nix::libc;
 
-use super::Stop;
+use crate::trace::Stop;
 
 /// What the kernel or file system is made to lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub enum Lack {
     Nothing,
     UnnamedFiles,
     EmptyPath,
@@ -19,7 +19,7 @@ pub(crate) enum Lack {
 }
 
 impl Lack {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "",
             Self::UnnamedFiles => "no O_TMPFILE",
@@ -30,7 +30,7 @@ impl Lack {
         }
     }
 
-    pub(crate) fn denies(self, stop: &Stop) -> Option<Errno> {
+    pub fn denies(self, stop: &Stop) -> Option<Errno> {
         let call = stop.call;
         match self {
             Self::Nothing => None,

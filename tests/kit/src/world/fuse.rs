@@ -18,14 +18,14 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// Nodes from here on are files, those below directories. The root is 1.
-pub(crate) const FILE: u64 = 1 << 32;
-pub(crate) const ROOT: u64 = 1;
+pub const FILE: u64 = 1 << 32;
+pub const ROOT: u64 = 1;
 
 /// An entry of a directory as a listing shows it, which need not be true.
-pub(crate) type Shown = (Vec<u8>, FileType);
+pub type Shown = (Vec<u8>, FileType);
 
 /// What the server answers. Each call has a default: an empty directory in which nothing can be done.
-pub(crate) trait Script: Send + 'static {
+pub trait Script: Send + 'static {
     fn lookup(&mut self, _parent: u64, _name: &[u8]) -> Result<u64, Errno> {
         Err(Errno::NOENT)
     }
@@ -49,7 +49,7 @@ pub(crate) trait Script: Send + 'static {
 
 /// A mounted server; it stops, and every call that waits for it fails, when this goes.
 #[derive(Debug)]
-pub(crate) struct Served {
+pub struct Served {
     point: tempfile::TempDir,
     stop: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ pub(crate) struct Served {
 
 impl Served {
     /// Mounts the script's file system; none where this user may not, or the kernel has no FUSE.
-    pub(crate) fn mount(script: impl Script) -> Option<Self> {
+    pub fn mount(script: impl Script) -> Option<Self> {
         let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
         let device =
             OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open("/dev/fuse").ok()?;
@@ -75,12 +75,12 @@ impl Served {
         Some(Self { point, stop, answers, server: Some(server) })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.point.path()
     }
 
     /// How many requests were answered so far.
-    pub(crate) fn answers(&self) -> u64 {
+    pub fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 }

@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 /// Whether opening a device node has an effect. Reading takes a shorter way where it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Devices {
+pub enum Devices {
     Live,
     Dead,
 }
 
 /// The directories found or made for the tests.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     live: Option<PathBuf>,
     dead: Option<PathBuf>,
     /// Holds the mount points; mounts vanish with the process, since they are in its own namespace.
@@ -26,7 +26,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// Must be called while the process has one thread: only that one enters the new mount namespace.
-    pub(crate) fn find() -> Self {
+    pub fn find() -> Self {
         let mut candidates = vec![PathBuf::from("/dev/shm"), std::env::temp_dir()];
         candidates.extend(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from));
         candidates.retain(|dir| tempfile::tempdir_in(dir).is_ok());
@@ -49,7 +49,7 @@ impl Places {
     }
 
     /// A fresh directory, unless there is no such mount and none can be made.
-    pub(crate) fn dir(&self, devices: Devices) -> Option<TempDir> {
+    pub fn dir(&self, devices: Devices) -> Option<TempDir> {
         let place = match devices {
             Devices::Live => self.live.as_ref(),
             Devices::Dead => self.dead.as_ref(),
@@ -57,22 +57,27 @@ impl Places {
         place.and_then(|place| tempfile::tempdir_in(place).ok())
     }
 
+    /// Where such directories are.
+    pub fn any(&self) -> PathBuf {
+        self.live.clone().or_else(|| self.dead.clone()).unwrap_or_else(std::env::temp_dir)
+    }
+
     /// A fresh directory on any of them, for calls that do not care.
-    pub(crate) fn any_dir(&self) -> TempDir {
+    pub fn any_dir(&self) -> TempDir {
         let dir = self.dir(Devices::Live).or_else(|| self.dir(Devices::Dead));
         dir.expect("there is a writable directory")
     }
 }
 
 /// A directory for mount points in a mount namespace of our own, if we may have one.
-pub(crate) fn own_mounts() -> Option<TempDir> {
+pub fn own_mounts() -> Option<TempDir> {
     unshare(CloneFlags::CLONE_NEWNS).ok()?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
     tempfile::tempdir().ok()
 }
 
 /// Mounts a file system in memory.
-pub(crate) fn memory(at: &Path, flags: MountFlags, options: &str) -> Option<PathBuf> {
+pub fn memory(at: &Path, flags: MountFlags, options: &str) -> Option<PathBuf> {
     fs::create_dir(at).ok()?;
     let options = std::ffi::CString::new(options).ok()?;
     mount("tmpfs", at, "tmpfs", flags, Some(&*options)).ok()?;

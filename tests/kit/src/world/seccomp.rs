@@ -36,7 +36,7 @@ const RENAME_NOREPLACE: u64 = 1;
 
 /// One call that fails, always with the same errno.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Denial {
+pub enum Denial {
     /// `openat2`, as an old kernel (ENOSYS) or a strict profile (EPERM) answers it.
     Openat2(Errno),
     /// `openat2` from any directory but the one with this number.
@@ -107,13 +107,13 @@ impl Denial {
 }
 
 /// Runs `body` on a thread, and in the children it starts, where each of `denials` holds.
-pub(crate) fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Send) -> T {
+pub fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Send) -> T {
     let outcome = thread::scope(|scope| {
         let work = || {
             denials.iter().for_each(|denial| denial.apply());
             body()
         };
-        super::thread_of_this_test().spawn_scoped(scope, work).unwrap().join()
+        crate::thread_of_this_test().spawn_scoped(scope, work).unwrap().join()
     });
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -121,12 +121,12 @@ pub(crate) fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Sen
 /// Runs this whole test binary again, but for tests whose name contains one of `except`, in a child from which
 /// `openat2` was taken with `errno`.
 #[track_caller]
-pub(crate) fn rerun_without_openat2(errno: Errno, except: &[&str]) {
+pub fn rerun_without_openat2(errno: Errno, except: &[&str]) {
     let label = format!("without openat2 ({errno})");
     denied(&[Denial::Openat2(errno)], || {
-        super::child::rerun(&label, except, |command| {
+        crate::child::rerun(&label, except, |command| {
             // In memory where that can be had: quicker, and a second file system.
-            if super::Arena::on_tmpfs().is_some() {
+            if crate::Arena::on_tmpfs().is_some() {
                 command.env("TMPDIR", "/dev/shm");
             }
         });

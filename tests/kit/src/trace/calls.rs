@@ -1,14 +1,14 @@
-//! The system calls the rig tells apart.
+//! The system calls that the rig knows.
 
 use nix::libc;
 
-use super::Registers;
+use super::registers::Registers;
 
 /// A call and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) number: i64,
-    pub(crate) arguments: [u64; 6],
+pub struct Call {
+    pub number: i64,
+    pub arguments: [u64; 6],
 }
 
 macro_rules! names {
@@ -94,31 +94,31 @@ const UNRELATED: &[libc::c_long] = &[
 ];
 
 impl Call {
-    pub(crate) fn of(registers: &Registers) -> Self {
+    pub(super) fn of(registers: &Registers) -> Self {
         Self { number: registers.number(), arguments: registers.arguments() }
     }
 
-    pub(crate) fn is(&self, number: libc::c_long) -> bool {
+    pub fn is(&self, number: libc::c_long) -> bool {
         self.number == number
     }
 
-    pub(crate) fn is_any(&self, numbers: &[libc::c_long]) -> bool {
+    pub fn is_any(&self, numbers: &[libc::c_long]) -> bool {
         numbers.contains(&self.number)
     }
 
-    pub(crate) fn touches_files(&self) -> bool {
+    pub fn touches_files(&self) -> bool {
         // std asks for a descriptor's flags before it closes it, in debug builds only.
         let asks_flags = self.is(libc::SYS_fcntl) && self.arguments[1] == libc::F_GETFD as u64;
         !asks_flags && !self.is_any(UNRELATED)
     }
 
     /// Whether this makes an unnamed file.
-    pub(crate) fn makes_unnamed_file(&self) -> bool {
+    pub fn makes_unnamed_file(&self) -> bool {
         let unnamed = libc::O_TMPFILE as u64;
         self.is(libc::SYS_openat) && self.arguments[2] & unnamed == unnamed
     }
 
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match KNOWN.iter().find(|known| known.0 == self.number) {
             Some(known) => known.1.to_owned(),
             None => format!("syscall {}", self.number),

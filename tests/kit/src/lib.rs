@@ -1,45 +1,56 @@
-//! What the test binaries share: arenas, operations, children, filters.
-#![allow(dead_code, unused_imports)] // every binary uses its own part
+//! What the tests, benches, examples and fuzz targets share.
+//!
+//! | to | look at |
+//! |---|---|
+//! | add an operation, with its naive control | [`operations`], [`naive`] |
+//! | add something a guest does in one step | [`strikes`] |
+//! | write a test in a root with a canary beside it | [`arena`] |
+//! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
+//! | take a call, a limit or a user away | [`world`] |
+//! | write a rig: filter, seed, table, evidence | [`rig`] |
+//! | read an environment variable | [`env`] |
 
-pub(crate) mod arena;
-pub(crate) mod child;
-pub(crate) mod fuse;
-pub(crate) mod namespace;
-pub(crate) mod op;
-pub(crate) mod seccomp;
-pub(crate) mod snapshot;
-pub(crate) mod tree;
-pub(crate) mod watchdog;
+pub mod arena;
+pub mod env;
+pub mod naive;
+pub mod operations;
+pub mod rig;
+pub mod scene;
+pub mod snapshot;
+pub mod strikes;
+pub mod trace;
+pub mod world;
 
 use std::io::Write as _;
 
 use beneath::{ErrorKind, Policy, ResolverChoice, Result, Root};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-pub(crate) use arena::Arena;
-pub(crate) use namespace::thread_of_this_test;
-pub(crate) use op::Op;
-pub(crate) use snapshot::Snapshot;
-pub(crate) use watchdog::within;
+pub use arena::Arena;
+pub use operations::OPERATIONS;
+pub use snapshot::Snapshot;
+pub use world::namespace::thread_of_this_test;
+pub use world::watchdog::within;
+pub use world::{child, fuse, namespace, seccomp, tree, watchdog};
 
 /// Says on the real stdout, past the harness's capture, that a test did not run and why.
-pub(crate) fn skip(reason: &str) {
+pub fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("?").to_owned();
     let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
 }
 
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// Whether this process may call `openat2` at all.
-pub(crate) fn has_openat2() -> bool {
+pub fn has_openat2() -> bool {
     rustix::fs::openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty())
         .is_ok()
 }
 
 /// The resolvers this process can be made to use.
-pub(crate) fn resolvers() -> Vec<ResolverChoice> {
+pub fn resolvers() -> Vec<ResolverChoice> {
     if has_openat2() {
         vec![ResolverChoice::Openat2, ResolverChoice::Walk]
     } else {
@@ -48,12 +59,12 @@ pub(crate) fn resolvers() -> Vec<ResolverChoice> {
 }
 
 /// Runs `body` once for each resolver, each time in a fresh arena that is verified afterwards.
-pub(crate) fn for_each_resolver(body: impl Fn(&Root, &Arena)) {
+pub fn for_each_resolver(body: impl Fn(&Root, &Arena)) {
     for_each_policy(&Policy::default(), body);
 }
 
 /// [`for_each_resolver`] with a policy other than the default.
-pub(crate) fn for_each_policy(policy: &Policy, body: impl Fn(&Root, &Arena)) {
+pub fn for_each_policy(policy: &Policy, body: impl Fn(&Root, &Arena)) {
     for choice in resolvers() {
         println!("resolver: {choice:?}");
         let arena = Arena::new();
@@ -65,7 +76,7 @@ pub(crate) fn for_each_policy(policy: &Policy, body: impl Fn(&Root, &Arena)) {
 
 /// The kind of the error, or a panic that shows what came back instead.
 #[track_caller]
-pub(crate) fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
+pub fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     match result {
         Ok(value) => panic!("expected an error, got {value:?}"),
         Err(error) => error.kind(),
