@@ -246,8 +246,8 @@ proptest! {
         let path = Path::new(std::ffi::OsStr::from_bytes(&raw));
         for choice in resolvers() {
             let root = arena.open(Policy::default().with_resolver(choice));
-            for op in beneath_kit::Op::ALL {
-                let _ = op.run(&root, path);
+            for op in beneath_kit::OPERATIONS {
+                let _ = op.run_on(&root, path);
             }
         }
         arena.verify();
@@ -264,10 +264,10 @@ proptest! {
         for choice in resolvers() {
             let arena = Arena::quick();
             arena.dir("a").link("out", arena.outside()).link("rel", "../outside").link("a/rel", "../../outside");
-            arena.link("loop", "loop").link("a/out", arena.outside()).file(beneath_kit::op::RENAME_SOURCE, "");
+            arena.link("loop", "loop").link("a/out", arena.outside()).file(beneath_kit::operations::RENAME_SOURCE, "");
             let root = arena.open(Policy::default().with_resolver(choice));
-            for op in beneath_kit::Op::ALL {
-                let _ = op.run(&root, &raw);
+            for op in beneath_kit::OPERATIONS {
+                let _ = op.run_on(&root, &raw);
             }
             arena.verify();
         }

@@ -12,8 +12,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use beneath::{Budget, Durability, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root};
+use beneath_kit::operations::{OPERATIONS, writers};
 use beneath_kit::seccomp::{Denial, denied};
-use beneath_kit::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
+use beneath_kit::{Arena, for_each_policy, for_each_resolver, has_openat2, kind, skip};
 use rustix::io::Errno;
 
 #[test]
@@ -31,8 +32,8 @@ fn without_openat2_the_walk_is_chosen() {
             let follow = arena.open(Policy::default().with_links(Links::FollowBeneath));
             assert_eq!(kind(follow.read_contained("a/f", 9)), ErrorKind::Unsupported);
             let forced = arena.open(Policy::default().with_resolver(ResolverChoice::Openat2));
-            for op in Op::ALL {
-                assert_eq!(kind(op.run(&forced, "a/f")), ErrorKind::Unsupported, "{op:?}");
+            for op in OPERATIONS {
+                assert_eq!(kind(op.run_on(&forced, "a/f")), ErrorKind::Unsupported, "{op:?}");
             }
         });
     }
@@ -196,10 +197,10 @@ fn where_nothing_can_be_published_nothing_is_left() {
     denied(&denials, || {
         for_each_resolver(|root, arena| {
             arena.file("taken", "old");
-            for op in [Op::Write, Op::NewFile, Op::Replace] {
+            for op in writers() {
                 for name in ["new", "taken"] {
-                    match op.run(root, name) {
-                        Ok(()) => assert_eq!(arena.content(name), b"new"),
+                    match op.run_on(root, name) {
+                        Ok(_) => assert_eq!(arena.content(name), b"new"),
                         Err(error) => assert!(
                             matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::AlreadyExists),
                             "{op:?} {name}: {error}"
@@ -295,12 +296,12 @@ fn a_directory_that_forbids_unnamed_files_is_denied_and_one_that_is_gone_not_fou
         for_each_resolver(|root, arena| {
             arena.dir("d");
             let gone = root.descend("d").unwrap();
-            for op in [Op::Write, Op::NewFile, Op::Replace] {
-                assert_eq!(kind(op.run(root, "d/f")), ErrorKind::Denied, "{op:?}");
+            for op in writers() {
+                assert_eq!(kind(op.run_on(root, "d/f")), ErrorKind::Denied, "{op:?}");
             }
             fs::remove_dir(arena.at("d")).unwrap();
-            for op in [Op::Write, Op::NewFile, Op::Replace] {
-                assert_eq!(kind(op.run(&gone, "f")), ErrorKind::NotFound, "{op:?}");
+            for op in writers() {
+                assert_eq!(kind(op.run_on(&gone, "f")), ErrorKind::NotFound, "{op:?}");
             }
         });
     });

@@ -8,9 +8,9 @@ use std::fs;
 use std::process::Command;
 
 use beneath::{Access, Budget, Durability, HardLinks, Policy, ResolverChoice, Root, ambient_authority};
-use beneath_kit::op::RENAME_SOURCE;
+use beneath_kit::operations::{OPERATIONS, RENAME_SOURCE};
 use beneath_kit::seccomp::{Denial, denied};
-use beneath_kit::{Arena, Op, child, skip, tree};
+use beneath_kit::{Arena, child, skip, tree};
 
 const BEGIN: &str = "beneath-region-begins";
 const END: &str = "beneath-region-ends";
@@ -22,7 +22,7 @@ fn mark(name: &str) {
 
 /// Everything the core can do, on things that succeed and things that are refused.
 fn exercise(root: &Root) {
-    for op in Op::ALL {
+    for op in OPERATIONS {
         for path in [
             "a/b/f",
             "a/b",
@@ -41,7 +41,7 @@ fn exercise(root: &Root) {
             "a/b/",
             "t",
         ] {
-            let _ = op.run(root, path);
+            let _ = op.run_on(root, path);
         }
     }
     let _ = root.ensure_dir("host/x");

@@ -16,6 +16,7 @@ mod remove;
 mod root;
 mod served;
 mod single;
+mod table;
 mod unmovable;
 mod walk;
 mod write;

@@ -1,13 +1,16 @@
 //! The form of a path is judged the same way by every operation, before anything is looked up.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use beneath::ErrorKind;
 
-use beneath_kit::op::RENAME_SOURCE;
-use beneath_kit::{Op, for_each_resolver, kind};
+use beneath_kit::operations::{
+    ACCESS, Effect, Leaf, OPERATIONS, On, RENAME_SOURCE, operation, operations_but, operations_on,
+};
+use beneath_kit::{for_each_resolver, kind};
 
 /// Forms that no operation takes. `a` is a directory, `a/f` and `f` are files.
 fn never_valid() -> Vec<Vec<u8>> {
@@ -71,12 +74,12 @@ fn every_operation_refuses_the_same_forms() {
     for_each_resolver(|root, arena| {
         arena.file("a/f", "x").file("f", "x").file(RENAME_SOURCE, "x");
         let before = arena.snapshot();
-        for op in Op::ALL {
+        for op in OPERATIONS {
             for raw in never_valid() {
                 let shown = raw.escape_ascii().take(60).collect::<Vec<_>>();
                 let shown = String::from_utf8_lossy(&shown);
-                match op.run(root, path(&raw)) {
-                    Ok(()) => panic!("{op:?} took {shown}"),
+                match op.run_on(root, path(&raw)) {
+                    Ok(_) => panic!("{op:?} took {shown}"),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidPath, "{op:?} {shown}: {error}"),
                 }
                 before.assert_same(&arena.snapshot(), &format!("{op:?} {shown}"));
@@ -86,19 +89,21 @@ fn every_operation_refuses_the_same_forms() {
 }
 
 #[test]
-fn only_reading_a_directory_takes_the_dot() {
+fn only_a_directory_that_stays_takes_the_dot() {
     for_each_resolver(|root, arena| {
         arena.file("f", "x").file(RENAME_SOURCE, "x");
         let before = arena.snapshot();
-        for op in Op::ALL {
-            let outcome = op.run(root, ".");
-            if Op::ON_DOT.contains(&op) {
+        for op in OPERATIONS.iter().filter(|op| op.effect != Effect::SetsAccess) {
+            let outcome = op.run_on(root, ".");
+            if op.takes_dot {
                 outcome.unwrap();
             } else {
                 assert_eq!(kind(outcome), ErrorKind::InvalidPath, "{op:?}");
             }
         }
         before.assert_same(&arena.snapshot(), "a dot changed something");
+        operation("set_access").run_on(root, ".").unwrap();
+        assert_eq!(arena.mode_of("."), ACCESS.dir_mode());
     });
 }
 
@@ -107,16 +112,14 @@ fn a_file_takes_no_trailing_slash() {
     for_each_resolver(|root, arena| {
         arena.dir("a").file("f", "x").file(RENAME_SOURCE, "x");
         let before = arena.snapshot();
-        for op in Op::ON_FILES {
+        for op in operations_on(On::File) {
             for form in ["a/", "f/", "new/", "a/new/"] {
-                assert_eq!(kind(op.run(root, form)), ErrorKind::InvalidPath, "{op:?} {form}");
+                assert_eq!(kind(op.run_on(root, form)), ErrorKind::InvalidPath, "{op:?} {form}");
             }
         }
         // These may mean a directory, but never a file.
-        for op in
-            [Op::RenameFrom, Op::RenameTo, Op::Metadata, Op::List, Op::Walk, Op::Descend, Op::RemoveTree]
-        {
-            let kind = kind(op.run(root, "f/"));
+        for op in operations_but(&["ensure_dir"]).filter(|op| op.on != On::File) {
+            let kind = kind(op.run_on(root, "f/"));
             assert!(matches!(kind, ErrorKind::InvalidPath | ErrorKind::NotDirectory), "{op:?}: {kind:?}");
         }
         before.assert_same(&arena.snapshot(), "a slash changed something");
@@ -126,11 +129,14 @@ fn a_file_takes_no_trailing_slash() {
 #[test]
 fn a_directory_takes_one_trailing_slash() {
     for_each_resolver(|root, arena| {
-        for op in Op::ON_DIRECTORIES {
-            arena.file("a/b/f", "x");
-            op.run(root, "a/b/").unwrap();
+        for op in operations_on(On::Directory) {
+            match op.leaf {
+                Leaf::EmptyDirectory => drop(fs::remove_file(arena.at("a/b/f"))),
+                _ => _ = arena.file("a/b/f", "x"),
+            }
+            op.run_on(root, "a/b/").unwrap();
             arena.dir("a/b");
-            assert_eq!(kind(op.run(root, "a/b//")), ErrorKind::InvalidPath, "{op:?}");
+            assert_eq!(kind(op.run_on(root, "a/b//")), ErrorKind::InvalidPath, "{op:?}");
         }
     });
 }
@@ -140,11 +146,12 @@ fn a_slash_does_not_make_a_link_a_directory() {
     for_each_resolver(|root, arena| {
         arena.link("out", arena.outside()).link("rel", "../outside").link("in", "d").file("d/f", "x");
         let before = arena.snapshot();
-        for op in Op::ON_DIRECTORIES {
+        for op in operations_on(On::Directory) {
             for form in ["out/", "rel/", "in/"] {
-                let kind = kind(op.run(root, form));
+                let kind = kind(op.run_on(root, form));
                 let expected = matches!(kind, ErrorKind::Symlink)
-                    || (op == Op::EnsureDir && kind == ErrorKind::AlreadyExists);
+                    || (op.name == "ensure_dir" && kind == ErrorKind::AlreadyExists)
+                    || (op.name == "remove_dir" && kind == ErrorKind::NotDirectory);
                 assert!(expected, "{op:?} {form}: {kind:?}");
             }
         }

@@ -9,7 +9,8 @@ use beneath::{
 use rustix::mount::{MountFlags, mount, mount_bind};
 
 use beneath_kit::namespace::{Mounted, with_private_mounts};
-use beneath_kit::{Arena, Op, child, for_each_policy, has_openat2, is_root, kind, resolvers, skip};
+use beneath_kit::operations::{OPERATIONS, operations};
+use beneath_kit::{Arena, child, for_each_policy, has_openat2, is_root, kind, resolvers, skip};
 
 #[test]
 fn defaults_are_the_strict_ones() {
@@ -54,10 +55,10 @@ fn following(choice: ResolverChoice) -> (Arena, beneath::Root) {
 #[test]
 fn following_needs_openat2() {
     let (arena, root) = following(ResolverChoice::Walk);
-    arena.file("f", "x").file(beneath_kit::op::RENAME_SOURCE, "x").dir("d");
-    for op in Op::ALL {
-        assert_eq!(kind(op.run(&root, "f")), ErrorKind::Unsupported, "{op:?}");
-        assert_eq!(kind(op.run(&root, "d/x")), ErrorKind::Unsupported, "{op:?}");
+    arena.file("f", "x").file(beneath_kit::operations::RENAME_SOURCE, "x").dir("d");
+    for op in OPERATIONS {
+        assert_eq!(kind(op.run_on(&root, "f")), ErrorKind::Unsupported, "{op:?}");
+        assert_eq!(kind(op.run_on(&root, "d/x")), ErrorKind::Unsupported, "{op:?}");
     }
 }
 
@@ -93,13 +94,19 @@ fn following_out_is_an_escape() {
     for path in
         ["rel/secret", "abs/secret", "slash/outside/secret", "secret", "d/up/secret", "inside/x", "proc/x"]
     {
-        for op in [Op::Read, Op::Open, Op::Metadata] {
-            assert_eq!(kind(op.run(&root, path)), ErrorKind::Escape, "{op:?} {path}");
+        for op in operations(&["read_contained", "open_contained", "metadata", "set_access"]) {
+            assert_eq!(kind(op.run_on(&root, path)), ErrorKind::Escape, "{op:?} {path}");
         }
     }
     for path in ["rel/new", "abs/new", "slash/new", "d/up/new"] {
-        for op in [Op::Write, Op::NewFile, Op::Replace, Op::RemoveFile, Op::RemoveTree] {
-            assert_eq!(kind(op.run(&root, path)), ErrorKind::Escape, "{op:?} {path}");
+        for op in operations(&[
+            "write_exclusive",
+            "new_file, commit",
+            "replace",
+            "remove_file",
+            "remove_tree_contained",
+        ]) {
+            assert_eq!(kind(op.run_on(&root, path)), ErrorKind::Escape, "{op:?} {path}");
         }
     }
     before.assert_same(&arena.snapshot(), "an escape");
@@ -214,21 +221,33 @@ fn mounts_are_refused() {
         for choice in resolvers() {
             let arena = Arena::new();
             let root = arena.open(Policy::default().with_resolver(choice));
-            arena.file(beneath_kit::op::RENAME_SOURCE, "x");
+            arena.file(beneath_kit::operations::RENAME_SOURCE, "x");
             let _mounted = plant_mounts(&arena);
             for path in ["mnt/f", "d/bind/canary"] {
-                for op in [Op::Read, Op::Open, Op::Metadata, Op::RemoveFile, Op::RenameFrom] {
-                    assert_eq!(kind(op.run(&root, path)), ErrorKind::CrossDevice, "{op:?} {path}");
+                for op in operations(&[
+                    "read_contained",
+                    "open_contained",
+                    "metadata",
+                    "remove_file",
+                    "rename, from",
+                ]) {
+                    assert_eq!(kind(op.run_on(&root, path)), ErrorKind::CrossDevice, "{op:?} {path}");
                 }
             }
             for path in ["mnt/new", "d/bind/new"] {
-                for op in [Op::Write, Op::NewFile, Op::Replace, Op::EnsureDir, Op::RenameTo] {
-                    assert_eq!(kind(op.run(&root, path)), ErrorKind::CrossDevice, "{op:?} {path}");
+                for op in operations(&[
+                    "write_exclusive",
+                    "new_file, commit",
+                    "replace",
+                    "ensure_dir",
+                    "rename, to",
+                ]) {
+                    assert_eq!(kind(op.run_on(&root, path)), ErrorKind::CrossDevice, "{op:?} {path}");
                 }
             }
             for path in ["mnt", "d/bind"] {
-                for op in [Op::List, Op::Walk, Op::Descend, Op::RemoveTree, Op::Metadata] {
-                    assert_eq!(kind(op.run(&root, path)), ErrorKind::CrossDevice, "{op:?} {path}");
+                for op in operations(&["list", "walk", "descend", "remove_tree_contained", "metadata"]) {
+                    assert_eq!(kind(op.run_on(&root, path)), ErrorKind::CrossDevice, "{op:?} {path}");
                 }
             }
             assert_eq!(kind(root.read_contained("file", 99)), ErrorKind::CrossDevice);
@@ -325,8 +344,15 @@ fn crossing_mounts_follows_no_links() {
             .link("out", arena.outside().join("secret"))
             .link("none", "nowhere");
         for link in ["l", "out", "none"] {
-            for op in [Op::Read, Op::Open, Op::Metadata, Op::List, Op::Descend, Op::RemoveTree] {
-                assert_eq!(kind(op.run(root, link)), ErrorKind::Symlink, "{op:?} {link}");
+            for op in operations(&[
+                "read_contained",
+                "open_contained",
+                "metadata",
+                "list",
+                "descend",
+                "remove_tree_contained",
+            ]) {
+                assert_eq!(kind(op.run_on(root, link)), ErrorKind::Symlink, "{op:?} {link}");
             }
             let changed = root.set_access(link, Access::shared(), Execute::Clear);
             assert_eq!(kind(changed), ErrorKind::Symlink, "{link}");

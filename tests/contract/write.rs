@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use beneath::{Durability, ErrorKind, Policy};
 
-use beneath_kit::{Op, Snapshot, child, for_each_policy, for_each_resolver, kind, skip};
-
-const WRITERS: [Op; 3] = [Op::Write, Op::NewFile, Op::Replace];
+use beneath_kit::operations::{operations, writers};
+use beneath_kit::{Snapshot, child, for_each_policy, for_each_resolver, kind, skip};
 
 #[test]
 fn writes_whole_files() {
@@ -36,8 +35,8 @@ fn never_takes_a_name_that_is_taken() {
         arena.link("out", arena.outside().join("secret")).link("out-new", arena.outside().join("new"));
         let before = arena.snapshot();
         for name in ["file", "dir", "fifo", "socket", "link", "dangling", "loop", "out", "out-new"] {
-            for op in [Op::Write, Op::NewFile] {
-                assert_eq!(kind(op.run(root, name)), ErrorKind::AlreadyExists, "{op:?} {name}");
+            for op in operations(&["write_exclusive", "new_file, commit", "new_file, commit_as"]) {
+                assert_eq!(kind(op.run_on(root, name)), ErrorKind::AlreadyExists, "{op:?} {name}");
             }
         }
         // Directories that were written to and cleaned show a new time, so compare what is there.
@@ -52,11 +51,11 @@ fn parent_must_be_a_real_directory() {
     for_each_resolver(|root, arena| {
         arena.dir("d").file("f", "x").link("in", "d").link("out", arena.outside()).link("none", "nowhere");
         let before = arena.snapshot();
-        for op in WRITERS {
-            assert_eq!(kind(op.run(root, "missing/new")), ErrorKind::NotFound, "{op:?}");
-            assert_eq!(kind(op.run(root, "f/new")), ErrorKind::NotDirectory, "{op:?}");
+        for op in writers() {
+            assert_eq!(kind(op.run_on(root, "missing/new")), ErrorKind::NotFound, "{op:?}");
+            assert_eq!(kind(op.run_on(root, "f/new")), ErrorKind::NotDirectory, "{op:?}");
             for link in ["in", "out", "none"] {
-                assert_eq!(kind(op.run(root, format!("{link}/new"))), ErrorKind::Symlink, "{op:?} {link}");
+                assert_eq!(kind(op.run_on(root, format!("{link}/new"))), ErrorKind::Symlink, "{op:?} {link}");
             }
         }
         before.assert_same(&arena.snapshot(), "a refused write");
@@ -364,8 +363,8 @@ fn a_directory_without_permission_is_denied() {
     child::run_unprivileged("write::a_directory_without_permission_is_denied", || {
         for_each_resolver(|root, arena| {
             arena.dir("d").mode("d", 0o500);
-            for op in WRITERS {
-                assert_eq!(kind(op.run(root, "d/f")), ErrorKind::Denied, "{op:?}");
+            for op in writers() {
+                assert_eq!(kind(op.run_on(root, "d/f")), ErrorKind::Denied, "{op:?}");
             }
             assert_eq!(kind(root.ensure_dir("d/e")), ErrorKind::Denied);
             assert!(arena.names("d").is_empty());

@@ -1,52 +1,58 @@
 //! With full durability the content is on disk before its name, and the name before the answer.
 
 use beneath::Durability;
+use beneath_kit::operations::Effect;
+use beneath_kit::rig::{Rig, Row};
+use beneath_kit::scene::place::Places;
+use beneath_kit::scene::stage::Stage;
+use beneath_kit::trace::calls::Call;
 use nix::libc;
 
-use crate::Row;
-use crate::stage::{Play, Stage};
-use beneath_kit::trace::calls::Call;
-use beneath_kit::trace::in_parallel;
-use beneath_kit::trace::place::Places;
-use beneath_kit::trace::scenario::Effect;
+use crate::Count;
 
 const WRITES: &[libc::c_long] = &[libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev];
 const SYNCS: &[libc::c_long] = &[libc::SYS_fsync, libc::SYS_fdatasync];
 const PUBLISHES: &[libc::c_long] =
     &[libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_mkdirat];
 
-pub(crate) fn rows(places: &Places, chosen: &dyn Fn(&str) -> bool) -> Vec<Row> {
-    let mut plays = Play::all(|scenario| {
-        matches!(
-            scenario.effect,
-            Effect::Creates | Effect::Replaces | Effect::Moves(..) | Effect::MakesDirectories
-        )
-    });
-    plays.retain(|play| chosen(&play.title("durability")));
-    in_parallel(plays, |play| judge(Stage::new(play, places.any_dir())))
+pub(crate) fn rows(rig: &Rig, places: &Places) -> Vec<Row> {
+    crate::rows(
+        rig,
+        places,
+        "durability",
+        |scenario| {
+            let named = matches!(
+                scenario.effect,
+                Effect::Creates
+                    | Effect::Replaces
+                    | Effect::MovesAway
+                    | Effect::MovesHere
+                    | Effect::MakesDirectories
+            );
+            named && !scenario.is_control()
+        },
+        judge,
+    )
 }
 
-fn judge(mut stage: Stage) -> Row {
-    let play = stage.play.clone();
-    let mut row = Row { title: play.title("durability"), pairs: 1, ..Row::default() };
-    let (stops, outcome) = stage.undisturbed();
-    row.succeeded = usize::from(outcome.report.is_some_and(|report| report.verdict() == "ok"));
-    let calls: Vec<Call> = stops.iter().map(|stop| stop.call).collect();
-    let writes = matches!(play.effect, Effect::Creates | Effect::Replaces);
-    let directories = if matches!(play.effect, Effect::Moves(..)) { 2 } else { 1 };
-    row.violations.extend(order(&calls, writes, directories).err());
+fn judge(stage: &mut Stage) -> Count {
+    let scenario = stage.play.scenario;
+    let mut count = Count { pairs: 1, ..Count::default() };
+    let (calls, outcome) = stage.undisturbed(&|stop, _| stop.call);
+    count.succeeded = usize::from(outcome.verdict() == "ok");
+    let writes = matches!(scenario.effect, Effect::Creates | Effect::Replaces);
+    let directories = if scenario.moves().is_some() { 2 } else { 1 };
+    count.violations.extend(order(&calls, writes, directories).err());
 
     // Without it nothing is synced: the caller has not asked for the wait.
     stage.play.durability = Durability::None;
-    let (stops, _) = stage.undisturbed();
-    if stops.iter().any(|stop| stop.call.is_any(SYNCS)) {
-        row.violations.push("syncs without being asked to".into());
+    let (calls, _) = stage.undisturbed(&|stop, _| stop.call);
+    if calls.iter().any(|call| call.is_any(SYNCS)) {
+        count.violations.push("syncs without being asked to".into());
     }
-    row.note = "write, sync file, publish, sync directory".into();
-    if !writes {
-        row.note = "publish, sync directories".into();
-    }
-    row
+    let note = if writes { "write, sync file, publish, sync directory" } else { "publish, sync directories" };
+    count.note = note.into();
+    count
 }
 
 fn order(calls: &[Call], writes: bool, directories: usize) -> Result<(), String> {

@@ -8,18 +8,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-use beneath::{Durability, Limits, Links, Policy, ResolverChoice, Root, ambient_authority};
+use beneath::{Durability, Limits, Policy, ResolverChoice, Root, ambient_authority};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::mount::MountFlags;
 use serde_json::{Value, json};
 
-use crate::Row;
-use beneath_kit::trace::judge::{Leniency, Round};
-use beneath_kit::trace::place::{Places, memory, own_mounts};
-use beneath_kit::trace::scenario::{Report, Request, SCENARIOS, Scenario, answer_around};
-use beneath_kit::trace::scene::{self, Contents, Scene};
+use beneath_kit::rig::{Rig, Row};
+use beneath_kit::scene::judge::{Leniency, Round};
+use beneath_kit::scene::place::{Places, memory, own_mounts};
+use beneath_kit::scene::scenario::{SCENARIOS, Scenario};
+use beneath_kit::scene::victim::{Report, Request, answer_around};
+use beneath_kit::scene::{self, Scene};
+use beneath_kit::snapshot::Contents;
+
+use crate::Count;
 
 /// The argument that makes the executable a child of this module.
 pub(crate) const CHILD: &str = "--exhaust";
@@ -36,9 +40,10 @@ const PARTS: &[&str] = &[
 const STACK: usize = 256 * 1024;
 const DEEP: usize = 3000;
 
-pub(crate) fn rows(places: &Places, chosen: &dyn Fn(&str) -> bool) -> Vec<Row> {
-    let wanted = PARTS.iter().filter(|part| chosen(&title(part)));
-    wanted.map(|part| ask_child(part, places)).collect()
+pub(crate) fn run(rig: &mut Rig, places: &Places) {
+    for part in PARTS.iter().filter(|part| rig.wants(&title(part))).collect::<Vec<_>>() {
+        rig.add(ask_child(part, places));
+    }
 }
 
 fn title(part: &str) -> String {
@@ -55,27 +60,27 @@ fn ask_child(part: &str, places: &Places) -> Row {
         .expect("a child can be started");
     // A deep tree is more than the directory's own clean-up can take.
     let _ = Command::new("rm").arg("-rf").arg(dir.path().join("scene")).status();
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    if let Some(reason) = told["skipped"].as_str() {
-        return Row::skipped(&title(part), reason);
+    let reported: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    if let Some(reason) = reported["skipped"].as_str() {
+        return Row::skipped(title(part), reason);
     }
-    let mut row = Row { title: title(part), ..Row::default() };
+    let mut found = Count::default();
     if !output.status.success() {
-        row.violations.push(format!("the child ended with {}", output.status));
+        found.violations.push(format!("the child ended with {}", output.status));
     }
-    let count = |key: &str| usize::try_from(told[key].as_u64().unwrap_or(0)).unwrap_or(0);
-    row.pairs = count("pairs");
-    row.succeeded = count("ok");
-    row.note = told["note"].as_str().unwrap_or_default().to_owned();
-    let found = told["violations"].as_array().into_iter().flatten();
-    row.violations.extend(found.map(|violation| violation.as_str().unwrap_or_default().to_owned()));
-    row
+    let count = |key: &str| usize::try_from(reported[key].as_u64().unwrap_or(0)).unwrap_or(0);
+    found.pairs = count("pairs");
+    found.succeeded = count("ok");
+    found.note = reported["note"].as_str().unwrap_or_default().to_owned();
+    let violations = reported["violations"].as_array().into_iter().flatten();
+    found.violations.extend(violations.map(|violation| violation.as_str().unwrap_or_default().to_owned()));
+    found.row(title(part), false)
 }
 
 pub(crate) fn child(arguments: &[String]) -> ExitCode {
     let [part, dir] = arguments else { return ExitCode::FAILURE };
     let dir = Path::new(dir);
-    let told = match part.as_str() {
+    let reported = match part.as_str() {
         "descriptors 3..64" => few_descriptors(dir),
         "no space" => full_disk("size=1m,nr_inodes=1000", fill_space),
         "no inodes" => full_disk("size=8m,nr_inodes=200", fill_inodes),
@@ -84,7 +89,7 @@ pub(crate) fn child(arguments: &[String]) -> ExitCode {
         "deep tree on 256 KiB" => deep_tree(dir.to_path_buf()),
         _ => Err("unknown part".into()),
     };
-    println!("{}", told.unwrap_or_else(|reason| json!({ "skipped": reason })));
+    println!("{}", reported.unwrap_or_else(|reason| json!({ "skipped": reason })));
     ExitCode::SUCCESS
 }
 
@@ -97,17 +102,14 @@ struct Tally {
 }
 
 impl Tally {
-    fn told(&self, note: &str) -> Value {
+    fn reported(&self, note: &str) -> Value {
         json!({ "pairs": self.pairs, "ok": self.ok, "violations": self.violations, "note": note })
     }
 
     /// Runs every scenario with both resolvers inside `around`. A refusal must be of the expected kind.
     fn run_all(&mut self, base: &Path, expected: &str, what: &str, around: &dyn Fn(&mut dyn FnMut())) {
-        for scenario in SCENARIOS {
-            for resolver in [ResolverChoice::Openat2, ResolverChoice::Walk] {
-                if scenario.links == Links::FollowBeneath && resolver == ResolverChoice::Walk {
-                    continue;
-                }
+        for scenario in SCENARIOS.iter().filter(|scenario| !scenario.is_control()) {
+            for &resolver in scenario.resolvers() {
                 self.run(scenario, resolver, base, expected, what, around);
             }
         }
@@ -130,7 +132,7 @@ impl Tally {
         let report = Report::parse(&answer_around(&request, around));
         let (end, outside_end) = (scene.inside_now(), scene.outside_now(Contents::Read));
         let round = Round {
-            effect: scenario.effect,
+            scenario,
             source,
             earlier: vec![&before],
             attacked: &before,
@@ -181,7 +183,7 @@ fn few_descriptors(dir: &Path) -> Result<Value, String> {
     if tally.ok == tally.pairs {
         tally.violations.push("no limit was ever felt".into());
     }
-    Ok(tally.told(&format!("all succeed from {} on", enough.unwrap_or(0))))
+    Ok(tally.reported(&format!("all succeed from {} on", enough.unwrap_or(0))))
 }
 
 fn small_files(dir: &Path) -> Result<Value, String> {
@@ -196,7 +198,7 @@ fn small_files(dir: &Path) -> Result<Value, String> {
     if tally.ok == tally.pairs {
         tally.violations.push("the limit was not felt".into());
     }
-    Ok(tally.told(""))
+    Ok(tally.reported(""))
 }
 
 fn full_disk(options: &str, fill: fn(&Path) -> io::Result<()>) -> Result<Value, String> {
@@ -216,7 +218,7 @@ fn full_disk(options: &str, fill: fn(&Path) -> io::Result<()>) -> Result<Value, 
         tally.violations.push("the disk was never full".into());
     }
     rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).map_err(|error| error.to_string())?;
-    Ok(tally.told(&format!("{refused} refused")))
+    Ok(tally.reported(&format!("{refused} refused")))
 }
 
 fn fill_space(dir: &Path) -> io::Result<()> {
@@ -237,7 +239,7 @@ fn small_stack(dir: PathBuf) -> Result<Value, String> {
     on_small_stack(move || {
         let mut tally = Tally::default();
         tally.run_all(&dir.join("scene"), "ok", "a small stack", &|part| part());
-        tally.told("")
+        tally.reported("")
     })
 }
 
@@ -269,7 +271,7 @@ fn deep_tree(dir: PathBuf) -> Result<Value, String> {
             }
             fs::remove_dir(&base).expect("the scene is empty");
         }
-        tally.told(&format!("{DEEP} levels"))
+        tally.reported(&format!("{DEEP} levels"))
     })
 }
 

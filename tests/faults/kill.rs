@@ -1,44 +1,56 @@
 //! The host dies at each call of a write: nothing, the old content or all of the new, never a part.
 
-use crate::Row;
-use crate::stage::{Play, Stage};
-use beneath_kit::trace::judge::Leniency;
-use beneath_kit::trace::lack::Lack;
-use beneath_kit::trace::naive::CONTROLS;
-use beneath_kit::trace::place::Places;
-use beneath_kit::trace::scenario::Effect;
-use beneath_kit::trace::{Act, in_parallel};
+use beneath_kit::naive::TEARING;
+use beneath_kit::operations::Effect;
+use beneath_kit::rig::{Rig, Row};
+use beneath_kit::scene::judge::Leniency;
+use beneath_kit::scene::place::Places;
+use beneath_kit::scene::stage::{PATIENCE, Stage};
+use beneath_kit::trace::Act;
 
-pub(crate) fn rows(places: &Places, chosen: &dyn Fn(&str) -> bool) -> Vec<Row> {
-    let mut plays = Play::all(|scenario| matches!(scenario.effect, Effect::Creates | Effect::Replaces));
-    let tearing = |name: &str| name == "control: tear";
-    plays.extend(CONTROLS.iter().filter(|control| tearing(control.name)).map(Play::control));
-    plays.retain(|play| chosen(&play.title("kill")));
-    in_parallel(plays, |play| play_all(Stage::new(play, places.any_dir())))
+use crate::{Count, has_temporary_names};
+
+pub(crate) fn rows(rig: &Rig, places: &Places) -> Vec<Row> {
+    crate::rows(
+        rig,
+        places,
+        "kill",
+        |scenario| match scenario.is_control() {
+            true => scenario.name == TEARING,
+            false => matches!(scenario.effect, Effect::Creates | Effect::Replaces),
+        },
+        play_all,
+    )
 }
 
-fn play_all(mut stage: Stage) -> Row {
-    let play = stage.play.clone();
-    let mut row = Row { title: play.title("kill"), control: play.control, ..Row::default() };
-    let (stops, _) = stage.undisturbed();
+fn play_all(stage: &mut Stage) -> Count {
+    let play = stage.play;
+    let mut count = Count::default();
+    let (stops, _) = stage.undisturbed(&|stop, _| *stop);
     // A temporary name exists where the file system makes it necessary, and to replace what is there.
-    let nameless =
-        play.effect == Effect::Creates && ![Lack::UnnamedFiles, Lack::HardLinks].contains(&play.lack);
-    let leniency = || Leniency { leftovers: !nameless, ..Leniency::default() };
+    let nameless = play.scenario.effect == Effect::Creates && !has_temporary_names(play.lack);
     let mut leftovers = 0;
     for stop in &stops {
-        let outcome =
-            stage.round(&mut |now| if now.index == stop.index { Act::Kill } else { Act::Go }, &leniency);
-        row.pairs += 1;
+        let outcome = stage.round(
+            PATIENCE,
+            &mut |now, states| {
+                if now.index == 0 {
+                    states.look();
+                }
+                if now.index == stop.index { Act::Kill } else { Act::Go }
+            },
+            &|| Leniency { leftovers: !nameless, ..Leniency::default() },
+        );
+        count.pairs += 1;
         leftovers += outcome.leftovers;
         if outcome.report.is_some() {
-            row.violations.push(format!("call {} was not reached", stop.index));
+            count.violations.push(format!("call {} was not reached", stop.index));
         }
         if !outcome.violations.is_empty() {
             let (index, name) = (stop.index, stop.call.name());
-            row.violations.push(format!("at call {index} {name}: {}", outcome.violations.join("; ")));
+            count.violations.push(format!("at call {index} {name}: {}", outcome.violations.join("; ")));
         }
     }
-    row.note = format!("{leftovers} temporary names left");
-    row
+    count.note = format!("{leftovers} temporary names left");
+    count
 }

@@ -1,10 +1,10 @@
-//! Every call of every primitive fails once in every way; the host is killed at each; disks and tables are full.
+//! Failure at every single call: each operation meets each error at each of its system calls, loses its process there,
+//! and runs out of everything.
 //!
-//! Whatever happens, a primitive answers with a typed error or a correct success. It does not panic, leak a
-//! descriptor, leave a name behind, tear a file or change its resolver. Controls that do must be caught, or the run
-//! is void.
+//! After every round the canary is untouched, nothing is torn or left over, no descriptor is lost, the error has a kind,
+//! and what was reported is true. Controls that leak or tear run in the same rig and must be caught.
 //!
-//! `cargo test --test faults -- kill` runs the parts whose title contains `kill`.
+//! `cargo test --test faults -- kill` runs the parts whose name contains `kill`.
 
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -13,86 +13,97 @@ mod durability;
 mod exhaustion;
 mod kill;
 mod matrix;
-mod stage;
+
 use std::process::ExitCode;
-use std::time::Instant;
 
-use beneath_kit::trace::Tracer;
-use beneath_kit::trace::place::Places;
-use beneath_kit::trace::scenario;
+use beneath::Durability;
+use beneath_kit::rig::{self, Rig, Row, in_parallel};
+use beneath_kit::scene::lack::Lack;
+use beneath_kit::scene::place::Places;
+use beneath_kit::scene::scenario::{SCENARIOS, Scenario};
+use beneath_kit::scene::stage::{Play, Stage};
+use beneath_kit::scene::victim;
+use beneath_kit::trace::{Tracer, VICTIM, be_victim};
 
-/// One row of the table.
-#[derive(Debug, Default)]
-struct Row {
-    title: String,
-    /// How many faults were tried.
+/// What a part came to.
+#[derive(Default)]
+struct Count {
+    /// How many faults were tried, and how many of them ended in success all the same.
     pairs: usize,
-    /// How many of them ended in success all the same.
     succeeded: usize,
     violations: Vec<String>,
     note: String,
-    /// A control is good if it has violations.
-    control: bool,
 }
 
-impl Row {
-    fn failed(&self) -> bool {
-        self.violations.is_empty() == self.control
+impl Count {
+    fn row(mut self, title: String, is_control: bool) -> Row {
+        let numbers = [self.pairs, self.succeeded, self.violations.len()];
+        let mut cells = vec![title];
+        cells.extend(numbers.map(|number| number.to_string()));
+        cells.push(self.note);
+        let mut row = Row { cells, ..Row::default() };
+        if is_control {
+            row.failures.extend(self.violations.is_empty().then(|| "was not caught".to_owned()));
+            row.details = self.violations;
+        } else {
+            self.violations.truncate(12);
+            row.failures = self.violations;
+        }
+        row
     }
+}
 
-    fn skipped(title: &str, reason: &str) -> Self {
-        Self { title: title.to_owned(), note: format!("skipped: {reason}"), ..Self::default() }
-    }
+fn title(part: &str, play: &Play) -> String {
+    let resolver = if play.scenario.is_control() { "" } else { play.resolver_name() };
+    let circumstances =
+        [play.scenario.name, resolver, play.lack.name()].into_iter().filter(|text| !text.is_empty());
+    format!("{part}: {}", circumstances.collect::<Vec<_>>().join(", "))
+}
+
+/// Judges the scenarios that `wanted` picks, each on a stage of its own.
+fn rows(
+    rig: &Rig,
+    places: &Places,
+    part: &str,
+    wanted: impl Fn(&Scenario) -> bool,
+    judge: impl Fn(&mut Stage) -> Count + Sync,
+) -> Vec<Row> {
+    let durability = |scenario: &Scenario| match scenario.is_control() {
+        true => Durability::None,
+        false => Durability::Full,
+    };
+    let chosen = SCENARIOS.iter().filter(|scenario| wanted(scenario));
+    let mut plays: Vec<Play> =
+        chosen.flat_map(|scenario| Play::all(scenario, durability(scenario), false)).collect();
+    plays.retain(|play| rig.wants(&title(part, play)));
+    in_parallel(plays, |play| {
+        let mut stage = Stage::new(play, places.any_dir());
+        let mut count = judge(&mut stage);
+        count.violations.extend(stage.corrupted());
+        count.row(title(part, &play), play.scenario.is_control())
+    })
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.first().map(String::as_str) {
-        Some(beneath_kit::trace::VICTIM) => {
-            std::panic::set_hook(Box::new(|_| {}));
-            beneath_kit::trace::serve(scenario::answer);
-            return ExitCode::SUCCESS;
-        }
-        Some(exhaustion::CHILD) => return exhaustion::child(&arguments[1..]),
-        _ => {}
-    }
-    let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let chosen =
-        |title: &str| filters.is_empty() || filters.iter().any(|filter| title.contains(filter.as_str()));
-    let start = Instant::now();
+    let columns = &[("part", 60), ("pairs", 7), ("ok", 7), ("violations", 10), ("note", 44)];
+    let roles: &[rig::Role<'_>] =
+        &[(VICTIM, &|_| be_victim(victim::answer)), (exhaustion::CHILD, &exhaustion::child)];
+    rig::main("faults", columns, roles, run)
+}
+
+fn run(rig: &mut Rig) {
     // First, while there is one thread: it may enter a mount namespace of its own.
     let places = Places::find();
-    let mut rows = exhaustion::rows(&places, &chosen);
-    match Tracer::start() {
-        Err(reason) => println!("faults: tracing skipped: {reason}"),
-        Ok(_) => {
-            rows.extend(matrix::rows(&places, &chosen));
-            rows.extend(kill::rows(&places, &chosen));
-            rows.extend(durability::rows(&places, &chosen));
-        }
+    rig.place = places.any();
+    exhaustion::run(rig, &places);
+    if let Err(reason) = Tracer::start() {
+        return rig.add(Row::skipped("tracing", reason));
     }
-    println!("{:56} {:>7} {:>7} {:>10}  note", "part", "pairs", "ok", "violations");
-    for row in &rows {
-        println!(
-            "{:56} {:>7} {:>7} {:>10}  {}",
-            row.title,
-            row.pairs,
-            row.succeeded,
-            row.violations.len(),
-            row.note
-        );
-    }
-    for row in rows.iter().filter(|row| row.failed()) {
-        if row.control {
-            println!("FAILED {}: was not caught", row.title);
-        }
-        for violation in row.violations.iter().take(12) {
-            println!("FAILED {}: {violation}", row.title);
-        }
-    }
-    let pairs: usize = rows.iter().map(|row| row.pairs).sum();
-    println!("{pairs} faults in {:.1} s", start.elapsed().as_secs_f64());
-    let failed = rows.iter().filter(|row| row.failed()).count();
-    println!("{} passed, {failed} failed", rows.len() - failed);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let found = [matrix::rows, kill::rows, durability::rows].map(|rows| rows(rig, &places));
+    rig.add_all(found.into_iter().flatten());
+}
+
+/// Whether a file is given a temporary name here, and so may leave it.
+fn has_temporary_names(lack: Lack) -> bool {
+    [Lack::UnnamedFiles, Lack::HardLinks].contains(&lack)
 }

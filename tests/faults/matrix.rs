@@ -1,19 +1,22 @@
 //! Each call fails once with each errno, or does only part of what it was asked.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use beneath::ResolverChoice;
+use beneath_kit::operations::Effect;
+use beneath_kit::rig::{Rig, Row};
+use beneath_kit::scene::judge::Leniency;
+use beneath_kit::scene::place::Places;
+use beneath_kit::scene::scenario::Caught;
+use beneath_kit::scene::stage::{PATIENCE, Stage};
+use beneath_kit::scene::victim::Report;
+use beneath_kit::scene::{Scene, data};
+use beneath_kit::trace::calls::Call;
+use beneath_kit::trace::{Act, Stop};
 use nix::errno::Errno;
 use nix::libc;
 
-use crate::Row;
-use crate::stage::{Play, Stage};
-use beneath_kit::trace::calls::Call;
-use beneath_kit::trace::judge::Leniency;
-use beneath_kit::trace::naive::CONTROLS;
-use beneath_kit::trace::place::Places;
-use beneath_kit::trace::scenario::{Effect, Report};
-use beneath_kit::trace::{Act, Stop, in_parallel};
+use crate::Count;
 
 const ERRNOS: &[Errno] = &[
     Errno::EINTR,
@@ -34,11 +37,14 @@ const ERRNOS: &[Errno] = &[
     Errno::ENOSYS,
 ];
 
-pub(crate) fn rows(places: &Places, chosen: &dyn Fn(&str) -> bool) -> Vec<Row> {
-    let mut plays = Play::all(|_| true);
-    plays.extend(CONTROLS.iter().filter(|control| !control.checks_first).map(Play::control));
-    plays.retain(|play| chosen(&play.title("errno")));
-    in_parallel(plays, |play| play_all(Stage::new(play, places.any_dir())))
+pub(crate) fn rows(rig: &Rig, places: &Places) -> Vec<Row> {
+    crate::rows(
+        rig,
+        places,
+        "errno",
+        |scenario| !scenario.is_control() || scenario.is_caught(Caught::ByFaults),
+        play_all,
+    )
 }
 
 /// The faults that make sense for a call. A `close` that is not made would leak by our own doing, and limits are the
@@ -56,45 +62,43 @@ fn faults(call: &Call) -> Vec<Act> {
     faults
 }
 
-fn play_all(mut stage: Stage) -> Row {
-    let play = stage.play.clone();
-    let mut row = Row { title: play.title("errno"), control: play.control, ..Row::default() };
-    let (stops, undisturbed) = stage.undisturbed();
+fn play_all(stage: &mut Stage) -> Count {
+    let play = stage.play;
+    let mut count = Count::default();
+    let (stops, undisturbed) = stage.undisturbed(&|stop, _| *stop);
     let Some(expected) = undisturbed.report.filter(|report| report.verdict() == "ok") else {
-        row.violations.push(format!("fails undisturbed: {:?}", undisturbed.violations));
-        return row;
+        count.violations.push(format!("fails undisturbed: {:?}", undisturbed.violations));
+        return count;
     };
-    row.violations.extend(undisturbed.violations);
-    for stop in &stops {
+    count.violations.extend(undisturbed.violations);
+    for stop in stops.iter().filter(|stop| play.lack.denies(stop).is_none()) {
         for fault in faults(&stop.call) {
-            if play.lack.denies(stop).is_some() {
-                continue;
-            }
-            let scene = stage.scene();
             let published = Cell::new(false);
             let strayed = Cell::new(false);
-            let description = Cell::new(String::new());
+            let description = RefCell::new(String::new());
             let outcome = stage.round(
-                &mut |now| {
-                    if uses_other_resolver(play.resolver, now) {
-                        strayed.set(true);
+                PATIENCE,
+                &mut |now, states| {
+                    if now.index == 0 {
+                        states.look();
                     }
+                    strayed.set(strayed.get() || uses_other_resolver(play.resolver, now));
                     if now.index != stop.index {
                         return Act::Go;
                     }
-                    published.set(Stage::published(&scene));
-                    description.set(now.describe());
+                    published.set(is_published(states.scene));
+                    *description.borrow_mut() = now.describe();
                     fault
                 },
-                &|| leniency(&stop.call, fault, published.get(), play.effect),
+                &|| leniency(&stop.call, fault, published.get(), play.scenario.effect),
             );
-            row.pairs += 1;
+            count.pairs += 1;
             let mut violations = outcome.violations;
             if strayed.get() {
                 violations.push("the other resolver was used".into());
             }
             if let Some(report) = &outcome.report {
-                row.succeeded += usize::from(report.verdict() == "ok");
+                count.succeeded += usize::from(report.verdict() == "ok");
                 violations.extend(wrong_answer(report, &expected, fault));
                 if must_fail(&stop.call, fault) && report.result.is_ok() {
                     violations.push("success although a sync failed".into());
@@ -102,12 +106,17 @@ fn play_all(mut stage: Stage) -> Row {
             }
             if !violations.is_empty() {
                 let (index, call) = (stop.index, description.take());
-                row.violations.push(format!("call {index} {call}, {fault:?}: {}", violations.join("; ")));
+                count.violations.push(format!("call {index} {call}, {fault:?}: {}", violations.join("; ")));
             }
         }
     }
-    row.note = format!("{} calls", stops.len());
-    row
+    count.note = format!("{} calls", stops.len());
+    count
+}
+
+/// Whether the data is at the leaf at this moment.
+fn is_published(scene: &Scene) -> bool {
+    std::fs::read(scene.root().join("g/p/leaf")).is_ok_and(|now| now == data().as_bytes())
 }
 
 /// Whether a name of the tree is looked up in the other resolver's way.
@@ -130,25 +139,25 @@ fn must_fail(call: &Call, fault: Act) -> bool {
 fn leniency(call: &Call, fault: Act, published: bool, effect: Effect) -> Leniency {
     let removes = call.is(libc::SYS_unlinkat);
     Leniency {
-        // Once the name is there, an error can only tell that the rest was not done.
+        // Once the name is there, an error can only mean that the rest was not done.
         late_error: published,
         // If the one call that removes a temporary name is refused, nothing can remove it.
         leftovers: removes,
-        told_gone: fault == Act::Fail(Errno::ENOENT) && matches!(effect, Effect::RemovesTree(_)),
+        told_gone: fault == Act::Fail(Errno::ENOENT) && matches!(effect, Effect::RemovesTree),
         io_error: true,
         ..Leniency::default()
     }
 }
 
-/// A success must tell what an undisturbed run tells. Entries that the kernel says are gone may be missing.
+/// A success must return what an undisturbed run returns. Entries that the kernel says are gone may be missing.
 fn wrong_answer(report: &Report, expected: &Report, fault: Act) -> Option<String> {
-    let (Ok(told), Ok(expected)) = (&report.result, &expected.result) else { return None };
-    if told.data != expected.data {
-        return Some(format!("read {:?} bytes", told.data.as_ref().map(String::len)));
+    let (Ok(found), Ok(expected)) = (&report.result, &expected.result) else { return None };
+    if found.data != expected.data {
+        return Some(format!("read {:?} bytes", found.data.as_ref().map(String::len)));
     }
-    let names: Vec<&String> = told.entries.iter().map(|(path, _)| path).collect();
+    let names: Vec<&String> = found.entries.iter().map(|(path, _)| path).collect();
     let all: Vec<&String> = expected.entries.iter().map(|(path, _)| path).collect();
     let gone = matches!(fault, Act::Fail(Errno::ENOENT));
     let right = names == all || (gone && names.iter().all(|name| all.contains(name)));
-    (!right).then(|| format!("told {names:?}"))
+    (!right).then(|| format!("returned {names:?}"))
 }

@@ -27,10 +27,11 @@ mod message;
 mod message_bounds;
 mod message_limits;
 mod mounts;
-mod naive;
 mod outbox;
 mod protocol;
 mod sessions;
 mod support;
 mod tail;
 mod workspace;
+
+use beneath_kit::naive::session as naive;

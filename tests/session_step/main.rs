@@ -4,36 +4,45 @@
 //! session that the call is about. After every round the canary outside is as it was, nothing of it was read, and what
 //! the call promises holds. The same jobs done by path run in the same rig and must be caught.
 //!
-//! `cargo test --test session_step -- claim` runs the rows whose name contains `claim`. With `BENEATH_TEST_FULL` set the
-//! guest has every strike at its disposal, not only the one that hurts most; that takes minutes.
+//! `cargo test --test session_step -- claim` runs the rows whose name contains `claim`. A row of many pairs plays a sample
+//! of them, drawn from the seed. With `BENEATH_TEST_FULL` set it plays all, and the guest has every strike at its disposal,
+//! not only the one that hurts most; that takes minutes.
 
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "../session/naive.rs"]
-#[allow(dead_code)]
-mod naive;
 mod scenarios;
-mod strikes;
+
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use beneath::ResolverChoice;
-use beneath_kit::trace::place::{Devices, Places};
-use beneath_kit::trace::scene::{CANARY, Contents, Leaf, Scene, Snapshot};
-use beneath_kit::trace::{Act, End, Stop, Tracer};
+use beneath_kit::env;
+use beneath_kit::operations::Leaf;
+use beneath_kit::rig::{self, Dice, Rig, in_parallel};
+use beneath_kit::scene::place::{Devices, Places};
+use beneath_kit::scene::stage::PATIENCE;
+use beneath_kit::scene::{self, CANARY, Scene};
+use beneath_kit::snapshot::{Contents, Snapshot};
+use beneath_kit::strikes::{Aim, At, STRIKES, Strike, TO_A_DIRECTORY, TO_A_FILE};
+use beneath_kit::trace::{Act, End, Stop, Tracer, VICTIM, be_victim};
 use nix::errno::Errno;
 use nix::libc;
 use scenarios::{After, IDLE, SCENARIOS, SWEEP_IDLE, Scenario, Told};
-use strikes::{STRIKES, Strike};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(100);
+/// How many pairs of a row are played, unless all are.
+const SAMPLE: usize = 100;
 const RESOLVERS: [ResolverChoice; 2] = [ResolverChoice::Openat2, ResolverChoice::Walk];
+
+/// Where strikes put what was there, and what they exchange it for.
+pub(crate) fn spare(base: &Path) -> PathBuf {
+    base.join("exile/old-0")
+}
 
 /// The canary, whose names are those of the session, and the session itself.
 struct Stage {
@@ -55,25 +64,38 @@ impl Stage {
 
     fn reset(&self, scenario: &Scenario) {
         for dir in ["all", "exile"].map(|dir| self.base().join(dir)) {
-            beneath_kit::trace::scene::clear(&dir).unwrap();
+            scene::clear(&dir).unwrap();
             std::fs::create_dir(&dir).unwrap();
         }
         scenarios::build(&self.base().join("all"), scenario);
     }
 
     fn everything(&self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        for dir in ["all", "exile"] {
-            snapshot.add(self.base(), Path::new(dir), Contents::Read);
-        }
-        snapshot
+        Snapshot::of(self.base(), &["all", "exile"], Contents::Opened)
+    }
+
+    /// Strikes at a path in the guest's side of the session.
+    fn strike(base: &Path, strike: &Strike, target: &str) -> std::io::Result<()> {
+        let guest = base.join("all/s/guest");
+        let spare = spare(base);
+        strike.apply(&At {
+            entry: &guest.join(target),
+            guest: &guest,
+            spare: &spare,
+            exile: &spare,
+            outside: &base.join("outside"),
+            twin: "dir",
+            sibling: &guest,
+            leaf: (&guest.join(target), Leaf::File),
+        })
     }
 }
 
 #[derive(Default)]
-struct Row {
+struct Count {
     calls: usize,
     pairs: usize,
+    played: usize,
     void: usize,
     succeeded: usize,
     /// Index and text of the call, the strike, what was broken.
@@ -110,7 +132,7 @@ impl Player {
             if let Some((at, strike, target)) = strike
                 && at == stop.index
             {
-                applied = strike.apply(&base, target).is_ok();
+                applied = Stage::strike(&base, strike, target).is_ok();
                 if !scenario.immovable {
                     return Act::Release;
                 }
@@ -121,7 +143,7 @@ impl Player {
         let now = self.stage.scene.outside_now(Contents::Read);
         if let Some(change) = self.canary.difference(&now) {
             broken.push(format!("escape: {change}"));
-            beneath_kit::trace::scene::clear(&self.stage.scene.outside()).unwrap();
+            scene::clear(&self.stage.scene.outside()).unwrap();
             Scene::new(self.stage.base(), Leaf::File).unwrap();
             scenarios::fill(&self.stage.scene.outside().join("dir"), CANARY);
             self.canary = self.stage.scene.outside_now(Contents::Read);
@@ -129,7 +151,7 @@ impl Player {
         let verdict = match end {
             End::Answered(line) => {
                 if line.contains(CANARY) {
-                    broken.push("escape: the canary was told".into());
+                    broken.push("escape: the answer contains the canary".into());
                 }
                 let told = Told::parse(&line);
                 broken.extend(told.faults());
@@ -153,39 +175,46 @@ impl Player {
         (calls, applied, verdict, broken)
     }
 
-    fn play_all(mut self) -> Row {
-        let mut row = Row::default();
+    fn play_all(mut self, seed: u64) -> Count {
+        let mut row = Count::default();
         let (calls, _, verdict, broken) = self.play(None);
         row.calls = calls.len();
         if verdict != "ok" || !broken.is_empty() {
             row.violations.push((0, String::new(), "none".into(), format!("{verdict} {broken:?}")));
         }
-        for (index, call) in calls.iter().enumerate().filter(|(_, call)| !call.starts_with("close(")) {
-            for (strike, target) in pairs(self.scenario) {
-                let (_, applied, verdict, broken) = self.play(Some((index, strike, target)));
-                row.pairs += 1;
-                row.void += usize::from(!applied);
-                row.succeeded += usize::from(verdict == "ok");
-                *row.verdicts.entry(verdict).or_default() += 1;
-                if !broken.is_empty() {
-                    let name = format!("{target}: {}", strike.name);
-                    row.violations.push((index, call.clone(), name, broken.join("; ")));
-                }
+        let stops = calls.iter().enumerate().filter(|(_, call)| !call.starts_with("close("));
+        let mut chosen: Vec<_> =
+            stops.flat_map(|stop| pairs(self.scenario).map(move |pair| (stop, pair))).collect();
+        row.pairs = chosen.len();
+        if !env::FULL.is_set() && !self.scenario.control {
+            chosen = Dice::new(seed).sample(chosen, SAMPLE);
+        }
+        row.played = chosen.len();
+        for ((index, call), (strike, target)) in chosen {
+            let (_, applied, verdict, broken) = self.play(Some((index, strike, target)));
+            row.void += usize::from(!applied);
+            row.succeeded += usize::from(verdict == "ok");
+            *row.verdicts.entry(verdict).or_default() += 1;
+            if !broken.is_empty() {
+                let name = format!("{target}: {}", strike.name);
+                row.violations.push((index, call.clone(), name, broken.join("; ")));
             }
         }
         row
     }
 }
 
-fn full() -> bool {
-    std::env::var_os("BENEATH_TEST_FULL").is_some()
+/// What leads a host that trusts a path furthest out.
+fn worst(target: &str) -> &'static str {
+    if target.ends_with(".bin") { TO_A_FILE } else { TO_A_DIRECTORY }
 }
 
 fn pairs(scenario: &'static Scenario) -> impl Iterator<Item = (&'static Strike, &'static str)> {
     STRIKES
         .iter()
+        .filter(|strike| strike.is_aimed_at(Aim::Session))
         .flat_map(|strike| scenario.targets.iter().map(move |target| (strike, *target)))
-        .filter(|(strike, target)| full() || strike.name == strikes::worst(target))
+        .filter(|(strike, target)| env::FULL.is_set() || strike.name == worst(target))
 }
 
 /// A sweep finds the session idle, and before it has the lock another host does some work: that is not swept away.
@@ -221,85 +250,65 @@ fn deny(scenario: &Scenario, stop: &Stop) -> Act {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == beneath_kit::trace::VICTIM) {
-        std::panic::set_hook(Box::new(|_| {}));
-        beneath_kit::trace::serve(scenarios::answer);
-        return ExitCode::SUCCESS;
-    }
-    let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let columns = &[
+        ("call", 36),
+        ("resolver", 9),
+        ("calls", 6),
+        ("pairs", 7),
+        ("played", 7),
+        ("void", 7),
+        ("ok", 7),
+        ("violations", 10),
+    ];
+    rig::main("session_step", columns, &[(VICTIM, &|_| be_victim(scenarios::answer))], run)
+}
+
+fn run(rig: &mut Rig) {
     let places = Places::find();
+    rig.place = places.any();
     if let Err(reason) = Tracer::start() {
-        println!("session_step: skipped: {reason}\n0 passed, 0 failed");
-        return ExitCode::SUCCESS;
+        return rig.add(rig::Row::skipped("all", reason));
     }
-    let chosen = |scenario: &&Scenario| {
-        filters.is_empty() || filters.iter().any(|filter| scenario.name.contains(filter.as_str()))
-    };
-    let jobs: Vec<(&Scenario, ResolverChoice)> = SCENARIOS
-        .iter()
-        .filter(chosen)
+    let chosen = SCENARIOS.iter().filter(|scenario| rig.wants(scenario.name));
+    let jobs: Vec<(&Scenario, ResolverChoice)> = chosen
         .flat_map(|scenario| {
             let resolvers = if scenario.control { &RESOLVERS[..1] } else { &RESOLVERS[..] };
             resolvers.iter().map(move |resolver| (scenario, *resolver))
         })
         .collect();
-    let start = Instant::now();
-    let mut failures = Vec::new();
-    if filters.is_empty() {
-        let spared = beneath_kit::trace::in_parallel(RESOLVERS.to_vec(), |resolver| {
-            spared_under_the_lock(resolver, places.any_dir())
-        });
-        failures.extend(spared.into_iter().filter_map(Result::err));
+    if rig.wants_all() {
+        let spared =
+            in_parallel(RESOLVERS.to_vec(), |resolver| spared_under_the_lock(resolver, places.any_dir()));
+        spared.into_iter().filter_map(Result::err).for_each(|failure| rig.fail(failure));
     }
-    let rows = beneath_kit::trace::in_parallel(jobs, |(scenario, resolver)| {
+    let seed = rig.seed;
+    rig.add_all(in_parallel(jobs, |(scenario, resolver)| {
         let dir = places.dir(Devices::Live).unwrap_or_else(|| places.any_dir());
-        (scenario, resolver, Player::new(scenario, resolver, dir).play_all())
-    });
-    report(&rows, failures, start)
+        Player::new(scenario, resolver, dir).play_all(seed).row(scenario, resolver)
+    }));
 }
 
-fn report(rows: &[(&Scenario, ResolverChoice, Row)], mut failures: Vec<String>, start: Instant) -> ExitCode {
-    let verbose = std::env::var_os("STEP_VERBOSE").is_some();
-    println!(
-        "{:36} {:9} {:>6} {:>7} {:>7} {:>7} {:>10}",
-        "call", "resolver", "calls", "pairs", "void", "ok", "violations"
-    );
-    for (scenario, resolver, row) in rows {
+impl Count {
+    fn row(self, scenario: &Scenario, resolver: ResolverChoice) -> rig::Row {
         let resolver = match resolver {
             _ if scenario.control => "path",
             ResolverChoice::Walk => "walk",
             _ => "openat2",
         };
-        println!(
-            "{:36} {resolver:9} {:>6} {:>7} {:>7} {:>7} {:>10}",
-            scenario.name,
-            row.calls,
-            row.pairs,
-            row.void,
-            row.succeeded,
-            row.violations.len()
-        );
-        if verbose {
-            println!("  {:?}", row.verdicts);
-        }
-        if scenario.control {
-            let escapes = row.violations.iter().filter(|(.., what)| what.contains("escape")).count();
-            if escapes == 0 {
-                failures.push(format!("{} was not caught", scenario.name));
-            }
-            continue;
-        }
-        for (index, call, strike, what) in &row.violations {
-            failures
-                .push(format!("{} ({resolver}) before call {index} {call}, {strike}: {what}", scenario.name));
-        }
+        let mut cells = vec![scenario.name.to_owned(), resolver.to_owned()];
+        let numbers = [self.calls, self.pairs, self.played, self.void, self.succeeded, self.violations.len()];
+        cells.extend(numbers.map(|number| number.to_string()));
+        let broken: Vec<String> = self
+            .violations
+            .iter()
+            .map(|(index, call, strike, what)| format!("before call {index} {call}, {strike}: {what}"))
+            .collect();
+        let caught = broken.iter().any(|what| what.contains("escape"));
+        let failures = match (scenario.control, caught) {
+            (true, true) => Vec::new(),
+            (true, false) => vec!["was not caught".into()],
+            (false, _) => broken,
+        };
+        rig::Row { cells, failures, details: vec![format!("{:?}", self.verdicts)], skipped: None }
     }
-    for failure in failures.iter().take(60) {
-        println!("FAILED {failure}");
-    }
-    let pairs: usize = rows.iter().map(|(.., row)| row.pairs).sum();
-    println!("{pairs} pairs in {:.1} s", start.elapsed().as_secs_f64());
-    println!("{} rows, {} failed", rows.len(), failures.len());
-    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

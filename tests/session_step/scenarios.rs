@@ -13,11 +13,12 @@ use beneath::{
 };
 use serde_json::{Value, json};
 
-use crate::naive::{NaiveSession, secure_tree};
-use crate::strikes::spare;
+use beneath_kit::Snapshot;
+use beneath_kit::naive::session::{NaiveSession, secure_tree};
+use beneath_kit::scene::victim::descriptors;
 use beneath_kit::trace::marked;
-use beneath_kit::trace::scenario::descriptors;
-use beneath_kit::trace::scene::Snapshot;
+
+use crate::spare;
 
 /// What the guest has written.
 const GUESTS: &str = "written by the guest\n";

@@ -1,52 +1,51 @@
 //! One preemption, exhaustively: stop a call before each of its system calls, let a guest strike, continue.
 //!
-//! Every primitive, both resolvers, every system call, every mutation. A round is repeatable: it depends neither on
-//! the number of CPUs nor on luck. Controls that check a path and then use it again run in the same rig and must be
-//! caught, or the run is void.
+//! Every operation, both resolvers, every system call, every strike. A round is repeatable: it depends neither on the
+//! number of CPUs nor on luck. Controls that check a path and then use it again run in the same rig and must be caught,
+//! or the run is void.
 //!
-//! `cargo test --test step -- read` runs the rows whose name contains `read`. With `BENEATH_TEST_FULL` set it also
-//! stops before calls that change nothing and lets the guest strike twice; that takes minutes.
+//! `cargo test --test step -- read` runs the rows whose name contains `read`. A row of many pairs plays a sample of them,
+//! drawn from the seed; the table says how many of how many. With `BENEATH_TEST_FULL` set it plays all, also stops before
+//! calls that change nothing, and lets the guest strike twice; that takes minutes.
 
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-mod mutations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use beneath::{Durability, Links, ResolverChoice};
-use beneath_kit::trace::judge::{self, Leniency, Round};
-use beneath_kit::trace::lack::Lack;
-use beneath_kit::trace::naive::CONTROLS;
-use beneath_kit::trace::place::{Devices, Places};
-use beneath_kit::trace::scenario::{self, Effect, Report, Request, SCENARIOS};
-use beneath_kit::trace::scene::{Contents, Leaf, Scene, Snapshot};
-use beneath_kit::trace::{Act, End, Tracer};
-use mutations::{Aim, LINKED, MUTATIONS, Mutation, Site, UNLINKED};
+use beneath::Durability;
+use beneath_kit::env;
+use beneath_kit::rig::{self, Dice, Rig, Row, in_parallel};
+use beneath_kit::scene::judge::Leniency;
+use beneath_kit::scene::lack::Lack;
+use beneath_kit::scene::place::{Devices, Places};
+use beneath_kit::scene::scenario::{Caught, SCENARIOS, Scenario};
+use beneath_kit::scene::stage::{Outcome, PATIENCE, Play, Stage};
+use beneath_kit::scene::target::{Blow, blows};
+use beneath_kit::scene::victim;
+use beneath_kit::snapshot::is_temporary;
+use beneath_kit::strikes::{Aim, CLOSED, FIFO, LINKED, TO_A_DIRECTORY, UNLINKED};
+use beneath_kit::trace::{Act, Tracer, VICTIM, be_victim};
 use nix::libc;
-use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// A control is expected to hang on a FIFO.
 const LITTLE_PATIENCE: Duration = Duration::from_millis(100);
+/// How many pairs of a row are played after the first call, unless all are.
+const SAMPLE: usize = 120;
 
 /// Also stop before calls that only close a descriptor, combine every lack with both resolvers, and strike twice.
 fn full() -> bool {
-    std::env::var_os("BENEATH_TEST_FULL").is_some()
+    env::FULL.is_set()
 }
 
 /// One row of the table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy)]
 struct Job {
-    name: &'static str,
-    leaf: Leaf,
-    effect: Effect,
-    resolver: ResolverChoice,
-    lack: Lack,
+    play: Play,
     devices: Devices,
     strikes: Strikes,
-    control: bool,
 }
 
 /// How often the guest strikes in one round.
@@ -61,27 +60,18 @@ enum Strikes {
 
 impl Job {
     fn title(&self) -> String {
-        let mut title = self.name.to_owned();
+        let mut title = self.play.scenario.name.to_owned();
         if self.devices == Devices::Dead {
             title.push_str(" [nodev]");
         }
-        if self.strikes == Strikes::Twice {
-            title.push_str(" [twice]");
+        match self.strikes {
+            Strikes::Once => {}
+            Strikes::Twice => title.push_str(" [twice]"),
+            Strikes::LinkUnlink => title.push_str(" [link, unlink]"),
         }
-        if self.strikes == Strikes::LinkUnlink {
-            title.push_str(" [link, unlink]");
-        }
-        if self.lack != Lack::Nothing {
-            title = format!("{title} [{}]", self.lack.name());
-        }
-        title
-    }
-
-    fn resolver_name(&self) -> &'static str {
-        match self.resolver {
-            _ if self.control => "path",
-            ResolverChoice::Walk => "walk",
-            _ => "openat2",
+        match self.play.lack {
+            Lack::Nothing => title,
+            lack => format!("{title} [{}]", lack.name()),
         }
     }
 }
@@ -89,148 +79,32 @@ impl Job {
 /// What a guest may strike twice.
 const TWICE: &[&str] = &["read_contained", "write_exclusive", "replace", "remove_file"];
 
-/// What depends on how many names a file has.
-const COUNTING: &[&str] =
-    &["read_contained", "open_contained", "read following links", "set_access", "descend"];
-
 fn jobs() -> Vec<Job> {
+    SCENARIOS.iter().filter(|scenario| !scenario.is_caught(Caught::ByFaults)).flat_map(jobs_of).collect()
+}
+
+fn jobs_of(scenario: &'static Scenario) -> Vec<Job> {
+    let mounts: &[Devices] =
+        if scenario.opens_files { &[Devices::Live, Devices::Dead] } else { &[Devices::Live] };
     let mut jobs = Vec::new();
-    for scenario in SCENARIOS {
-        for resolver in [ResolverChoice::Openat2, ResolverChoice::Walk] {
-            if scenario.links == Links::FollowBeneath && resolver == ResolverChoice::Walk {
+    for play in Play::all(scenario, Durability::None, full()) {
+        for &devices in mounts {
+            let job = |strikes| Job { play, devices, strikes };
+            if scenario.is_caught(Caught::ByNames) {
+                jobs.push(job(Strikes::LinkUnlink));
                 continue;
             }
-            let lacks: &[Lack] = match scenario.effect {
-                Effect::RemovesTree(_) => &[Lack::Nothing, Lack::Moves],
-                _ if resolver == ResolverChoice::Walk && !full() => &[Lack::Nothing],
-                Effect::Creates | Effect::Replaces => {
-                    &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks]
-                }
-                Effect::Moves(..) => &[Lack::Nothing, Lack::NoReplace],
-                _ => &[Lack::Nothing],
-            };
-            let mounts: &[Devices] =
-                if scenario.opens_files { &[Devices::Live, Devices::Dead] } else { &[Devices::Live] };
-            for &devices in mounts {
-                for &lack in lacks {
-                    jobs.push(Job {
-                        name: scenario.name,
-                        leaf: scenario.leaf,
-                        effect: scenario.effect,
-                        resolver,
-                        lack,
-                        devices,
-                        strikes: Strikes::Once,
-                        control: false,
-                    });
-                }
+            jobs.push(job(Strikes::Once));
+            let able = play.lack == Lack::Nothing;
+            if able && full() && TWICE.contains(&scenario.name) {
+                jobs.push(job(Strikes::Twice));
             }
-            for (strikes, wanted) in [
-                (Strikes::Twice, full() && TWICE.contains(&scenario.name)),
-                (Strikes::LinkUnlink, COUNTING.contains(&scenario.name)),
-            ] {
-                let mut again: Vec<Job> =
-                    jobs.iter().filter(|job| job.name == scenario.name).cloned().collect();
-                again.retain(|job| {
-                    (job.resolver, job.lack, job.strikes) == (resolver, Lack::Nothing, Strikes::Once)
-                });
-                again.retain(|_| wanted);
-                jobs.extend(again.into_iter().map(|job| Job { strikes, ..job }));
+            if able && scenario.counts_names {
+                jobs.push(job(Strikes::LinkUnlink));
             }
         }
-    }
-    for control in CONTROLS.iter().filter(|control| control.checks_first) {
-        jobs.push(Job {
-            name: control.name,
-            leaf: control.leaf,
-            effect: control.effect,
-            resolver: ResolverChoice::Openat2,
-            lack: Lack::Nothing,
-            devices: Devices::Live,
-            strikes: match control.name {
-                "control: count names" => Strikes::LinkUnlink,
-                _ => Strikes::Once,
-            },
-            control: true,
-        });
     }
     jobs
-}
-
-/// What came of a job.
-struct Row {
-    job: Job,
-    steps: Vec<Step>,
-    pairs: usize,
-    mutations: BTreeSet<&'static str>,
-    /// Pairs whose mutation had nothing to act on.
-    void: usize,
-    succeeded: usize,
-    /// Call index, mutation, what was broken.
-    violations: Vec<(usize, &'static str, String)>,
-    /// What each mutation before the first call led to.
-    first: BTreeMap<&'static str, String>,
-    verdicts: BTreeMap<String, usize>,
-}
-
-impl Row {
-    fn add(&mut self, strikes: &[Strike], played: Played) {
-        let (index, mutation) = strikes[0];
-        self.pairs += 1;
-        self.mutations.insert(mutation.name);
-        self.void += usize::from(played.applied == 0);
-        let verdict = played.report.as_ref().map_or("none".into(), Report::verdict);
-        self.succeeded += usize::from(verdict == "ok");
-        if index == 0 && played.applied == 1 && strikes.len() == 1 {
-            self.first.insert(mutation.name, verdict.clone());
-        }
-        *self.verdicts.entry(verdict).or_default() += 1;
-        if !played.violations.is_empty() {
-            let mut what = played.violations.join("; ");
-            for (index, mutation) in &strikes[1..] {
-                what.push_str(&format!(" (then before call {index}, {})", mutation.name));
-            }
-            self.violations.push((index, mutation.name, what));
-        }
-    }
-}
-
-/// A mutation, and the call before which it happens.
-type Strike = (usize, &'static Mutation);
-
-/// Every way to strike a job with these steps.
-fn strikes(job: &Job, steps: &[Step]) -> Vec<Vec<Strike>> {
-    let numbered = steps.iter().enumerate().filter(|(_, step)| full() || !step.indifferent);
-    let single: Vec<Strike> = numbered
-        .flat_map(|(index, step)| {
-            let sensible = MUTATIONS.iter().filter(move |mutation| makes_sense(job, mutation, step));
-            sensible.map(move |mutation| (index, mutation))
-        })
-        .collect();
-    match job.strikes {
-        Strikes::Once => single.into_iter().map(|strike| vec![strike]).collect(),
-        Strikes::Twice | Strikes::LinkUnlink => {
-            let worth: Vec<Strike> =
-                single.into_iter().filter(|strike| !steps[strike.0].indifferent).collect();
-            let fits = |first: &Strike, second: &Strike| match job.strikes {
-                Strikes::LinkUnlink => first.1.name == LINKED && second.1.name.starts_with(UNLINKED),
-                _ => true,
-            };
-            let pairs = worth.iter().flat_map(|first| worth.iter().map(move |second| vec![*first, *second]));
-            pairs.filter(|pair| pair[0].0 < pair[1].0 && fits(&pair[0], &pair[1])).collect()
-        }
-    }
-}
-
-/// Builds the scene and plays every pair on it.
-struct Player {
-    job: Job,
-    tracer: Tracer,
-    site: Site,
-    outside: Snapshot,
-    /// The same with contents, for a last look.
-    canary: Snapshot,
-    _dir: TempDir,
 }
 
 /// A call of an undisturbed run.
@@ -243,288 +117,303 @@ struct Step {
     temporary: bool,
 }
 
-struct Played {
-    /// How many of the mutations found something to act on.
-    applied: usize,
-    report: Option<Report>,
-    steps: Vec<Step>,
-    violations: Vec<String>,
+/// A blow, and the call before which it falls.
+type Timed = (usize, Blow);
+
+/// Every way to strike a job with these steps.
+fn all_pairs(job: &Job, steps: &[Step]) -> Vec<Vec<Timed>> {
+    let numbered = steps.iter().enumerate().filter(|(_, step)| full() || !step.indifferent);
+    let single: Vec<Timed> = numbered
+        .flat_map(|(index, step)| {
+            let sensible = move |blow: &Blow| blow.target.makes_sense(job.play.scenario, step.temporary);
+            blows().filter(sensible).map(move |blow| (index, blow))
+        })
+        .collect();
+    let fits = |first: &Timed, second: &Timed| match job.strikes {
+        Strikes::Once => false,
+        Strikes::Twice => true,
+        Strikes::LinkUnlink => first.1.is(Aim::Leaf, LINKED) && second.1.is_like(Aim::Leaf, UNLINKED),
+    };
+    if job.strikes == Strikes::Once {
+        return single.into_iter().map(|timed| vec![timed]).collect();
+    }
+    let worth: Vec<Timed> = single.into_iter().filter(|timed| !steps[timed.0].indifferent).collect();
+    let pairs = worth.iter().flat_map(|first| worth.iter().map(move |second| vec![*first, *second]));
+    pairs.filter(|pair| pair[0].0 < pair[1].0 && fits(&pair[0], &pair[1])).collect()
 }
 
-impl Player {
-    fn new(job: Job, dir: TempDir) -> Self {
-        let scene = Scene::new(&dir.path().join("scene"), job.leaf).expect("the scene can be built");
-        let outside = scene.outside_now(Contents::Skipped);
-        let canary = scene.outside_now(Contents::Read);
-        let tracer = Tracer::start().expect("a victim starts like the first");
-        Self { tracer, site: Site { scene }, outside, canary, _dir: dir, job }
+/// The pairs of a row that are played: all before the first call, each strike at some call, where a control is known to be
+/// caught, and a sample of the others.
+fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Timed>> {
+    let all = all_pairs(job, steps);
+    if full() || all.len() <= SAMPLE {
+        return all;
     }
+    let mut dice = Dice::new(seed);
+    let mut met = BTreeSet::new();
+    // Beginning somewhere, so that it is not always the earliest call that a strike is met at.
+    let begin = dice.below(all.len() as u64) as usize;
+    let order = (begin..all.len()).chain(0..begin);
+    let one_of_each: BTreeSet<usize> = order.filter(|at| met.insert(all[*at][0].1.name())).collect();
+    let (mut chosen, mut others) = (Vec::new(), Vec::new());
+    for (at, pair) in all.into_iter().enumerate() {
+        let first = pair.len() == 1 && pair[0].0 == 0;
+        let kept = first || one_of_each.contains(&at) || is_known(job.play.scenario, &pair[0].1);
+        if kept { chosen.push(pair) } else { others.push(pair) }
+    }
+    chosen.extend(dice.sample(others, SAMPLE));
+    chosen
+}
 
-    fn play(&mut self, strikes: &[Strike]) -> Played {
-        let scene = self.site.scene.clone();
-        let source = scene.reset().expect("the scene can be built");
-        let request = Request {
-            scenario: self.job.name,
-            base: &scene.base,
-            resolver: self.job.resolver,
-            durability: Durability::None,
-        };
-        let mut steps = Vec::new();
-        let mut applied = 0;
-        // The tree before and after each strike.
-        let mut states: Vec<Snapshot> = Vec::new();
-        let waits = self.job.control && strikes.iter().any(|(_, mutation)| mutation.name == "leaf: FIFO");
-        let patience = if waits { LITTLE_PATIENCE } else { PATIENCE };
-        let lack = self.job.lack;
-        if scenario::is_cold(self.job.name) {
-            self.tracer.renew();
-        }
-        let end = self.tracer.round(&request.line(), patience, &mut |stop| {
-            if strikes.is_empty() {
-                steps.push(Step {
-                    call: stop.describe(),
-                    indifferent: stop.call.is(libc::SYS_close),
-                    temporary: scene.inside_now().iter().any(|(path, _)| judge::is_temporary(path)),
-                });
-            }
-            for (number, (_, mutation)) in strikes.iter().enumerate().filter(|(_, (at, _))| *at == stop.index)
-            {
-                states.push(scene.inside_now());
-                applied += usize::from(self.site.apply(mutation).is_ok());
-                states.push(scene.inside_now());
-                if lack == Lack::Nothing && number + 1 == strikes.len() {
+/// Whether a control is caught by this before the right call.
+fn is_known(scenario: &Scenario, blow: &Blow) -> bool {
+    let name = blow.name();
+    scenario.is_control()
+        && (blow.is(Aim::Parent, TO_A_DIRECTORY)
+            || KNOWN.iter().any(|known| known.0 == scenario.name && known.2 == name))
+}
+
+/// What came of a job.
+struct Played {
+    job: Job,
+    steps: Vec<Step>,
+    pairs: usize,
+    played: usize,
+    strikes: BTreeSet<String>,
+    /// Pairs whose strike had nothing to act on.
+    void: usize,
+    succeeded: usize,
+    /// Call index, strike, what was broken.
+    violations: Vec<(usize, String, String)>,
+    /// What each strike before the first call led to.
+    first: BTreeMap<String, String>,
+    verdicts: BTreeMap<String, usize>,
+}
+
+fn play_all(job: Job, places: &Places, seed: u64) -> Played {
+    let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());
+    let mut stage = Stage::new(job.play, dir);
+    let (steps, undisturbed) = stage.undisturbed(&|stop, scene| Step {
+        call: stop.describe(),
+        indifferent: stop.call.is(libc::SYS_close),
+        temporary: scene.inside_now().iter().any(|(path, _)| is_temporary(path)),
+    });
+    let pairs = chosen_pairs(&job, &steps, seed);
+    let mut played = Played {
+        job,
+        pairs: all_pairs(&job, &steps).len(),
+        steps,
+        played: 0,
+        strikes: BTreeSet::new(),
+        void: 0,
+        succeeded: 0,
+        violations: Vec::new(),
+        first: BTreeMap::new(),
+        verdicts: BTreeMap::new(),
+    };
+    let mut broken = undisturbed.violations.clone();
+    if undisturbed.verdict() != "ok" {
+        broken.push(format!("fails undisturbed: {:?}", undisturbed.report));
+    }
+    played.violations.extend(broken.into_iter().map(|what| (0, "none".into(), what)));
+    for pair in pairs {
+        let (applied, outcome) = play(&mut stage, &pair);
+        played.add(&pair, applied, &outcome);
+    }
+    played.violations.extend(stage.corrupted().map(|change| (0, "any".into(), change)));
+    played
+}
+
+/// Plays one round; how many of the blows found something to act on, and how it ended.
+fn play(stage: &mut Stage, pair: &[Timed]) -> (usize, Outcome) {
+    let Play { scenario, lack, .. } = stage.play;
+    let waits = scenario.is_control() && pair.iter().any(|(_, blow)| blow.strike.name == FIFO);
+    let patience = if waits { LITTLE_PATIENCE } else { PATIENCE };
+    let mut applied = 0;
+    let taken = pair.iter().any(|(_, blow)| blow.target.aim == Aim::Temporary);
+    let closed = pair.iter().any(|(_, blow)| blow.strike.name == CLOSED);
+    let leniency = || Leniency {
+        temporary_taken: taken,
+        by_name: [Lack::HardLinks, Lack::UnnamedFiles].contains(&lack),
+        two_steps: lack == Lack::NoReplace,
+        // A temporary name the guest has made, or one in a directory that it has closed to us.
+        leftovers: taken || closed,
+        ..Leniency::default()
+    };
+    let outcome = stage.round(
+        patience,
+        &mut |stop, states| {
+            for (number, (_, blow)) in pair.iter().enumerate().filter(|(_, (at, _))| *at == stop.index) {
+                states.look();
+                applied += usize::from(blow.apply(states.scene).is_ok());
+                states.look();
+                if lack == Lack::Nothing && number + 1 == pair.len() {
                     return Act::Release;
                 }
             }
-            lack.denies(stop).map_or(Act::Go, Act::Fail)
+            Act::Go
+        },
+        &leniency,
+    );
+    (applied, outcome)
+}
+
+impl Played {
+    fn add(&mut self, pair: &[Timed], applied: usize, outcome: &Outcome) {
+        let (index, blow) = &pair[0];
+        let verdict = outcome.verdict();
+        self.played += 1;
+        self.strikes.insert(blow.name());
+        self.void += usize::from(applied == 0);
+        self.succeeded += usize::from(verdict == "ok");
+        if *index == 0 && applied == 1 && pair.len() == 1 {
+            self.first.insert(blow.name(), verdict.clone());
+        }
+        *self.verdicts.entry(verdict).or_default() += 1;
+        if !outcome.violations.is_empty() {
+            let mut what = outcome.violations.join("; ");
+            for (index, blow) in &pair[1..] {
+                what.push_str(&format!(" (then before call {index}, {})", blow.name()));
+            }
+            self.violations.push((*index, blow.name(), what));
+        }
+    }
+
+    fn row(&self) -> Row {
+        let numbers = [
+            self.steps.len(),
+            self.strikes.len(),
+            self.pairs,
+            self.played,
+            self.void,
+            self.succeeded,
+            self.violations.len(),
+        ];
+        let mut cells = vec![self.job.title(), self.job.play.resolver_name().to_owned()];
+        cells.extend(numbers.map(|number| number.to_string()));
+        let mut details: Vec<String> =
+            self.steps.iter().enumerate().map(|(index, step)| format!("{index:3} {}", step.call)).collect();
+        details.push(format!("{:?}", self.verdicts));
+        let broken = self.violations.iter().map(|(index, strike, what)| {
+            let call = self.steps.get(*index).map_or("", |step| &step.call);
+            format!("before call {index} {call}, {strike}: {what}")
         });
-        let after = scene.inside_now();
-        let outside_end = scene.outside_now(Contents::Skipped);
-        let report = match &end {
-            End::Answered(line) => Some(Report::parse(line)),
-            _ => None,
+        let failures = match self.job.play.scenario.is_control() {
+            true => {
+                details.extend(broken);
+                self.missed()
+            }
+            false => broken.collect(),
         };
-        let mutations = || strikes.iter().map(|(_, mutation)| mutation);
-        let of_temporaries = mutations().any(|mutation| mutation.aim == Aim::Temporary);
-        let mut leniency = Leniency {
-            temporary_taken: of_temporaries,
-            by_name: [Lack::HardLinks, Lack::UnnamedFiles].contains(&self.job.lack),
-            two_steps: self.job.lack == Lack::NoReplace,
-            ..Leniency::default()
-        };
-        // A temporary name the guest has made, or one in a directory that it has closed to us.
-        leniency.leftovers = of_temporaries || mutations().any(|mutation| mutation.name.contains("mode 000"));
-        let mut violations = Vec::new();
-        if let Some(attacked) = states.pop() {
-            let round = Round {
-                effect: self.job.effect,
-                source,
-                earlier: states.iter().collect(),
-                attacked: &attacked,
-                end: &after,
-                outside_before: &self.outside,
-                outside_end: &outside_end,
-                leniency,
-            };
-            violations = round.violations(report.as_ref());
-        }
-        match &end {
-            End::Answered(_) => {}
-            End::Hung => violations.push("hang".into()),
-            other => violations.push(format!("victim: {other:?}")),
-        }
-        if self.outside != outside_end {
-            beneath_kit::trace::scene::clear(&scene.outside()).expect("the canary can be rebuilt");
-            self.site.scene = Scene::new(&scene.base, self.job.leaf).expect("the canary can be rebuilt");
-            self.outside = scene.outside_now(Contents::Skipped);
-            self.canary = scene.outside_now(Contents::Read);
-        }
-        Played { applied, report, steps, violations }
+        Row { cells, failures, details, skipped: None }
     }
 
-    fn play_all(mut self) -> Row {
-        let mut row = Row {
-            job: self.job.clone(),
-            steps: Vec::new(),
-            pairs: 0,
-            mutations: BTreeSet::new(),
-            void: 0,
-            succeeded: 0,
-            violations: Vec::new(),
-            first: BTreeMap::new(),
-            verdicts: BTreeMap::new(),
-        };
-        let undisturbed = self.play(&[]);
-        row.steps = undisturbed.steps;
-        let again = self.play(&[]);
-        if row.steps.len() != again.steps.len() {
-            row.violations.push((0, "none", "the number of calls differs from run to run".into()));
+    /// What a control was not caught at.
+    fn missed(&self) -> Vec<String> {
+        let name = self.job.play.scenario.name;
+        let caught = |rule: &str| self.violations.iter().any(|(.., what)| what.contains(rule));
+        let mut missed: Vec<String> =
+            (!caught("escape")).then(|| "was not caught".to_owned()).into_iter().collect();
+        for (_, calls, strike, rule) in KNOWN.iter().filter(|known| known.0 == name) {
+            let named = |step: &Step| calls.iter().any(|name| step.call.starts_with(&format!("{name}(")));
+            let caught = self.violations.iter().any(|(index, by, what)| {
+                by == strike && what.contains(rule) && self.steps.get(*index).is_some_and(named)
+            });
+            if !caught {
+                missed.push(format!("was not caught ({rule}) before {calls:?} by {strike}"));
+            }
         }
-        match undisturbed.report {
-            Some(report) if report.verdict() == "ok" => {}
-            other => row.violations.push((0, "none", format!("fails undisturbed: {other:?}"))),
-        }
-        for strikes in strikes(&row.job, &row.steps) {
-            let played = self.play(&strikes);
-            row.add(&strikes, played);
-        }
-        let canary = self.site.scene.outside_now(Contents::Read);
-        if let Some(change) = self.canary.difference(&canary) {
-            row.violations.push((0, "any", format!("escape, seen in the end: {change}")));
-        }
-        row
+        missed
     }
 }
 
-/// Whether there is anything for the mutation to act on.
-fn makes_sense(job: &Job, mutation: &Mutation, step: &Step) -> bool {
-    match mutation.aim {
-        Aim::Anything => true,
-        Aim::InLeaf => job.leaf == Leaf::Directory,
-        Aim::FileLeaf => job.leaf != Leaf::Directory,
-        Aim::Rename => matches!(job.effect, Effect::Moves(..)),
-        Aim::Temporary => step.temporary,
-    }
-}
-
-/// A pair at which a control must be caught: the last call of that name, the mutation, the rule.
+/// A pair at which a control must be caught: the last call of that name, the strike, the rule.
 const KNOWN: &[(&str, &[&str], &str, &str)] = &[
-    ("control: read", &["openat", "open"], "leaf: link to an outside file", "escape"),
-    ("control: read", &["openat", "open"], "parent: exchanged with a link", "escape"),
-    ("control: read", &["openat", "open"], "leaf: FIFO", "hang"),
-    ("control: count names", &["openat", "open"], LINKED, "escape"),
-    ("control: write", &["openat", "open"], "leaf: dangling link to the outside", "escape"),
-    ("control: write", &["openat", "open"], "parent: exchanged with a link", "escape"),
-    ("control: remove", &["openat", "open"], "in the leaf: directory exchanged with a link", "escape"),
-    ("control: remove", &["unlink", "unlinkat"], "parent: exchanged with a link", "escape"),
+    ("control: read_contained", &["openat", "open"], "leaf: link to an outside file", "escape"),
+    (
+        "control: read_contained",
+        &["openat", "open"],
+        "parent: exchanged with a link to a directory",
+        "escape",
+    ),
+    ("control: read_contained", &["openat", "open"], "leaf: FIFO", "hang"),
+    ("control: count names", &["openat", "open"], "leaf: hard link to an outside file", "escape"),
+    ("control: write_exclusive", &["openat", "open"], "leaf: dangling link to the outside", "escape"),
+    (
+        "control: write_exclusive",
+        &["openat", "open"],
+        "parent: exchanged with a link to a directory",
+        "escape",
+    ),
+    (
+        "control: remove_tree_contained",
+        &["openat", "open"],
+        "in the leaf: directory: exchanged with a link to a directory",
+        "escape",
+    ),
+    (
+        "control: remove_tree_contained",
+        &["unlink", "unlinkat"],
+        "parent: exchanged with a link to a directory",
+        "escape",
+    ),
 ];
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == beneath_kit::trace::VICTIM) {
-        std::panic::set_hook(Box::new(|_| {}));
-        beneath_kit::trace::serve(scenario::answer);
-        return ExitCode::SUCCESS;
-    }
-    let filters: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let verbose = std::env::var_os("STEP_VERBOSE").is_some();
-    let places = Places::find();
-    if let Err(reason) = Tracer::start() {
-        println!("step: skipped: {reason}");
-        println!("0 passed, 0 failed");
-        return ExitCode::SUCCESS;
-    }
-    let chosen: Vec<Job> = jobs()
-        .into_iter()
-        .filter(|job| {
-            let possible = job.control || places.dir(job.devices).is_some();
-            if !possible {
-                println!("{}: skipped: no such mount, and no right to make one", job.title());
-            }
-            possible
-        })
-        .filter(|job| {
-            filters.is_empty() || filters.iter().any(|filter| job.title().contains(filter.as_str()))
-        })
-        .collect();
-    let start = Instant::now();
-    let rows = beneath_kit::trace::in_parallel(chosen, |job| {
-        let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());
-        Player::new(job, dir).play_all()
-    });
-    let mut failures = Vec::new();
-    print_table(&rows);
-    for row in &rows {
-        if verbose {
-            println!("{} ({})", row.job.title(), row.job.resolver_name());
-            for (index, step) in row.steps.iter().enumerate() {
-                println!("  {index:3} {}", step.call);
-            }
-            println!("  {:?}", row.verdicts);
-        }
-        if row.job.control {
-            if verbose {
-                for (index, mutation, what) in &row.violations {
-                    println!("  caught before call {index}, {mutation}: {what}");
-                }
-            }
-            failures.extend(missed(row));
-            continue;
-        }
-        for (index, mutation, what) in &row.violations {
-            let call = row.steps.get(*index).map_or("", |step| &step.call);
-            failures.push(format!(
-                "{} ({}) before call {index} {call}, {mutation}: {what}",
-                row.job.title(),
-                row.job.resolver_name()
-            ));
-        }
-    }
-    failures.extend(disagreements(&rows));
-    for failure in failures.iter().take(60) {
-        println!("FAILED {failure}");
-    }
-    let pairs: usize = rows.iter().map(|row| row.pairs).sum();
-    let failed = failures.len();
-    println!("{pairs} pairs in {:.1} s", start.elapsed().as_secs_f64());
-    println!("{} passed, {failed} failed", rows.len().saturating_sub(failed));
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn print_table(rows: &[Row]) {
-    println!(
-        "{:44} {:9} {:>6} {:>9} {:>7} {:>7} {:>7} {:>10}",
-        "primitive", "resolver", "calls", "mutations", "pairs", "void", "ok", "violations"
-    );
-    for row in rows {
-        println!(
-            "{:44} {:9} {:>6} {:>9} {:>7} {:>7} {:>7} {:>10}",
-            row.job.title(),
-            row.job.resolver_name(),
-            row.steps.len(),
-            row.mutations.len(),
-            row.pairs,
-            row.void,
-            row.succeeded,
-            row.violations.len()
-        );
-    }
-}
-
-/// The known pairs at which a control was not caught.
-fn missed(row: &Row) -> Vec<String> {
-    let known = KNOWN.iter().filter(|known| known.0 == row.job.name);
-    known
-        .filter(|(_, calls, mutation, rule)| {
-            let named = |step: &Step| calls.iter().any(|name| step.call.starts_with(&format!("{name}(")));
-            !row.violations.iter().any(|(index, by, what)| {
-                by == mutation && what.contains(rule) && row.steps.get(*index).is_some_and(named)
-            })
-        })
-        .map(|(name, calls, mutation, rule)| {
-            format!("{name} was not caught ({rule}) before {calls:?} by {mutation}")
-        })
-        .collect()
-}
-
 /// Before the first call both resolvers meet the same tree, and so must say the same.
-fn disagreements(rows: &[Row]) -> Vec<String> {
-    let mut first: BTreeMap<String, &Row> = BTreeMap::new();
+fn disagreements(rows: &[Played]) -> Vec<String> {
+    let mut first: BTreeMap<String, &Played> = BTreeMap::new();
     let mut found = Vec::new();
-    for row in rows.iter().filter(|row| !row.job.control) {
+    for row in rows.iter().filter(|row| !row.job.play.scenario.is_control()) {
         let Some(other) = first.insert(row.job.title(), row) else { continue };
-        for (mutation, verdict) in &row.first {
-            if let Some(told) = other.first.get(mutation)
-                && told != verdict
-            {
-                found.push(format!(
-                    "{} after {mutation}: {} says {told}, {} says {verdict}",
+        for (strike, verdict) in &row.first {
+            match other.first.get(strike) {
+                Some(said) if said != verdict => found.push(format!(
+                    "{} after {strike}: {} says {said}, {} says {verdict}",
                     row.job.title(),
-                    other.job.resolver_name(),
-                    row.job.resolver_name()
-                ));
+                    other.job.play.resolver_name(),
+                    row.job.play.resolver_name()
+                )),
+                _ => {}
             }
         }
     }
     found
+}
+
+fn main() -> ExitCode {
+    let columns = &[
+        ("operation", 46),
+        ("resolver", 9),
+        ("calls", 6),
+        ("strikes", 8),
+        ("pairs", 7),
+        ("played", 7),
+        ("void", 6),
+        ("ok", 6),
+        ("violations", 10),
+    ];
+    rig::main("step", columns, &[(VICTIM, &|_| be_victim(victim::answer))], run)
+}
+
+fn run(rig: &mut Rig) {
+    // First, while there is one thread: it may enter a mount namespace of its own.
+    let places = Places::find();
+    if let Err(reason) = Tracer::start() {
+        return rig.add(Row::skipped("all", reason));
+    }
+    let mut chosen: Vec<Job> = jobs().into_iter().filter(|job| rig.wants(&job.title())).collect();
+    chosen.retain(|job| {
+        let possible = job.play.scenario.is_control() || places.dir(job.devices).is_some();
+        if !possible {
+            rig.add(Row::skipped(job.title(), "no such mount, and no right to make one"));
+        }
+        possible
+    });
+    rig.place = places.any();
+    let seed = rig.seed;
+    let rows = in_parallel(chosen, |job| play_all(job, &places, seed));
+    rig.add_all(rows.iter().map(Played::row));
+    disagreements(&rows).into_iter().for_each(|found| rig.fail(found));
+    let count = |of: fn(&Played) -> usize| rows.iter().map(of).sum::<usize>();
+    rig.note(format!("{} of {} pairs", count(|row| row.played), count(|row| row.pairs)));
 }

@@ -2,11 +2,16 @@
 
 pub mod arena;
 pub mod child;
+pub mod env;
 pub mod fuse;
+pub mod naive;
 pub mod namespace;
-pub mod op;
+pub mod operations;
+pub mod rig;
+pub mod scene;
 pub mod seccomp;
 pub mod snapshot;
+pub mod strikes;
 pub mod trace;
 pub mod tree;
 pub mod watchdog;
@@ -18,7 +23,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 pub use arena::Arena;
 pub use namespace::thread_of_this_test;
-pub use op::Op;
+pub use operations::OPERATIONS;
 pub use snapshot::Snapshot;
 pub use watchdog::within;
 

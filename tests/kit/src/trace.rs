@@ -8,22 +8,14 @@
 //! One preemption at a chosen call is repeatable: it needs no second CPU, no luck and no sleeping.
 
 pub mod calls;
-pub mod judge;
-pub mod lack;
-pub mod naive;
-pub mod place;
-pub mod scenario;
-pub mod scene;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -141,42 +133,6 @@ impl Tracer {
                 if late { End::Hung } else { end }
             }
         }
-    }
-}
-
-/// Plays the jobs on as many threads as there are CPUs, in no order, and gives the results in theirs.
-///
-/// A victim belongs to the thread that started it, so each job starts its own.
-pub fn in_parallel<J: Send, R: Send>(jobs: Vec<J>, play: impl Fn(J) -> R + Sync) -> Vec<R> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(4);
-    let queue = Mutex::new(jobs.into_iter().enumerate());
-    let results = Mutex::new(BTreeMap::new());
-    let (queue, shared, play) = (&queue, &results, &play);
-    thread::scope(|scope| {
-        for worker in 0..threads {
-            scope.spawn(move || {
-                share_one_cpu(worker);
-                loop {
-                    let Some((number, job)) = queue.lock().expect("never poisoned").next() else { return };
-                    let result = play(job);
-                    shared.lock().expect("never poisoned").insert(number, result);
-                }
-            });
-        }
-    });
-    results.into_inner().expect("never poisoned").into_values().collect()
-}
-
-/// Keeps this thread, and the victims it will start, on one CPU: tracer and victim take turns anyway.
-fn share_one_cpu(number: usize) {
-    let Ok(allowed) = sched_getaffinity(Pid::from_raw(0)) else { return };
-    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu) == Ok(true)).collect();
-    let mut one = CpuSet::new();
-    if let Some(&cpu) = cpus.get(number % cpus.len().max(1))
-        && one.set(cpu).is_ok()
-    {
-        // Only for speed.
-        let _ = sched_setaffinity(Pid::from_raw(0), &one);
     }
 }
 
@@ -417,7 +373,7 @@ impl Registers {
 }
 
 /// Serves requests as a victim until the controller hangs up.
-pub fn serve(answer: impl Fn(&str) -> String) {
+fn serve(answer: impl Fn(&str) -> String) {
     if ptrace::traceme().is_err() {
         return;
     }
@@ -444,4 +400,11 @@ pub fn marked<T>(part: impl FnOnce() -> T) -> T {
     let result = part();
     let _ = raise(END);
     result
+}
+
+/// Plays the victim of a rig: the role for [`VICTIM`].
+pub fn be_victim(answer: impl Fn(&str) -> String) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    serve(answer);
+    ExitCode::SUCCESS
 }

@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::scenario::{ACCESS, Effect, Report};
-use super::scene::{CANARY, Entry, Snapshot, data};
-
-/// Names the crate makes for itself.
-const TEMPORARY: &str = ".beneath-";
+use super::scenario::Scenario;
+use super::victim::Report;
+use super::{CANARY, data};
+use crate::operations::{ACCESS, Effect};
+use crate::snapshot::{Entry, Snapshot, is_temporary};
 
 /// What a round looked like.
-#[derive(Debug)]
 pub struct Round<'a> {
-    pub effect: Effect,
+    pub scenario: &'a Scenario,
     /// The inodes that a rename is about, as it began.
     pub source: Vec<u64>,
     /// The guest's tree before the attack, and between attacks if there are several.
@@ -100,9 +99,9 @@ impl Round<'_> {
                     found.push("escape: the error repeats the canary".into());
                 }
                 // Where a rename goes by name, the guest's file is told from ours only afterwards.
-                let by_name = self.effect == Effect::Replaces || self.leniency.by_name;
+                let by_name = self.scenario.effect == Effect::Replaces || self.leniency.by_name;
                 let fair = by_name && kind == "Busy";
-                let published = matches!(self.effect, Effect::Creates | Effect::Replaces)
+                let published = matches!(self.scenario.effect, Effect::Creates | Effect::Replaces)
                     && !fair
                     && !self.leniency.late_error
                     && !self.leniency.temporary_taken
@@ -143,7 +142,7 @@ impl Round<'_> {
         for (path, entry) in self.end.iter() {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let shown = path.display();
-            if name.starts_with(TEMPORARY) {
+            if is_temporary(path) {
                 if !leftovers {
                     found.push(format!("leftover: {shown}"));
                 }
@@ -161,16 +160,18 @@ impl Round<'_> {
                     found.push(format!("changed: {shown}"));
                 }
                 // A directory that the guest swaps in under a name just made gets that name's mode.
-                let gets_mode = matches!(self.effect, Effect::RemovesTree(_) | Effect::MakesDirectories)
-                    && entry.is_dir()
-                    && entry.mode & 0o7777 == 0o700;
-                let gets_mode = gets_mode || (self.effect == Effect::SetsAccess && has_access(entry));
+                let gets_mode =
+                    matches!(self.scenario.effect, Effect::RemovesTree | Effect::MakesDirectories)
+                        && entry.is_dir()
+                        && entry.mode & 0o7777 == 0o700;
+                let gets_mode =
+                    gets_mode || (self.scenario.effect == Effect::SetsAccess && has_access(entry));
                 if old.mode != entry.mode && !gets_mode {
                     found.push(format!("mode {:o} became {:o}: {shown}", old.mode, entry.mode));
                 }
                 continue;
             }
-            match self.effect {
+            match self.scenario.effect {
                 Effect::Creates | Effect::Replaces if entry.is_file() && name == "leaf" => {
                     let whole = entry.content.as_deref() == Some(data.as_bytes());
                     if !whole && !self.leniency.temporary_taken {
@@ -195,15 +196,16 @@ impl Round<'_> {
 
     /// The inodes that the call was asked to remove, wherever the attack has put them.
     fn may_go(&self) -> BTreeSet<u64> {
-        let doomed = |path: &Path| match self.effect {
-            Effect::Moves(from, to) if self.leniency.two_steps => {
-                path.file_name().is_some_and(|name| name == from || name == to)
+        let ends = self.scenario.moves().filter(|_| self.leniency.two_steps);
+        let doomed = |path: &Path| match self.scenario.effect {
+            Effect::Replaces | Effect::RemovesEntry => path.file_name().is_some_and(|name| name == "leaf"),
+            Effect::RemovesTree => {
+                path.starts_with(Path::new("root").join(self.scenario.path))
+                    || path.ancestors().any(is_temporary)
             }
-            Effect::Replaces | Effect::RemovesFile => path.file_name().is_some_and(|name| name == "leaf"),
-            Effect::RemovesTree(top) => {
-                path.starts_with(Path::new("root").join(top)) || path.ancestors().any(is_temporary)
+            _ => {
+                ends.is_some_and(|(from, to)| path.file_name().is_some_and(|name| name == from || name == to))
             }
-            _ => false,
         };
         self.states()
             .flat_map(Snapshot::iter)
@@ -214,13 +216,14 @@ impl Round<'_> {
 
     /// Whether the call's effect can be seen.
     fn done(&self, tree: &Snapshot) -> bool {
-        match self.effect {
+        match self.scenario.effect {
             Effect::Reads => true,
             Effect::Creates | Effect::Replaces => tree.iter().any(|(path, entry)| {
                 !is_temporary(path) && entry.is_file() && entry.content.as_deref() == Some(data().as_bytes())
             }),
-            Effect::MakesDirectories => tree.named("deep").any(|(_, entry)| entry.is_dir()),
-            Effect::Moves(from, to) => {
+            Effect::MakesDirectories => tree.named(self.last_name()).any(|(_, entry)| entry.is_dir()),
+            Effect::MovesAway | Effect::MovesHere => {
+                let Some((from, to)) = self.scenario.moves() else { return false };
                 let candidates: BTreeSet<u64> =
                     self.inodes_named(from).chain(self.source.iter().copied()).collect();
                 tree.named(to).any(|(_, entry)| candidates.contains(&entry.ino))
@@ -230,10 +233,16 @@ impl Round<'_> {
                 tree.iter().any(|(_, entry)| has_access(entry))
                     || self.source.iter().any(|ino| !self.attacked.has_ino(*ino))
             }
-            Effect::RemovesFile => self.gone_from_one_parent(tree, "root/g/p", "leaf"),
-            Effect::RemovesTree("g") => self.gone_from_one_parent(tree, "root", "g"),
-            Effect::RemovesTree(_) => self.gone_from_one_parent(tree, "root/g/p", "leaf"),
+            Effect::RemovesEntry | Effect::RemovesTree => {
+                let path = Path::new("root").join(self.scenario.path);
+                let parent = path.parent().unwrap_or(&path);
+                self.gone_from_one_parent(tree, parent, self.last_name())
+            }
         }
+    }
+
+    fn last_name(&self) -> &str {
+        self.scenario.path.rsplit('/').next().unwrap_or_default()
     }
 
     fn inodes_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = u64> + 'a {
@@ -241,7 +250,7 @@ impl Round<'_> {
     }
 
     /// The call held either the parent that was there before the attack or the one put in its place.
-    fn gone_from_one_parent(&self, tree: &Snapshot, parent: &str, name: &str) -> bool {
+    fn gone_from_one_parent(&self, tree: &Snapshot, parent: &Path, name: &str) -> bool {
         let mut parents = self.states().filter_map(|tree| tree.get(parent));
         parents.any(|parent| {
             tree.with_ino(parent.ino).is_none_or(|(path, _)| tree.get(path.join(name)).is_none())
@@ -252,8 +261,4 @@ impl Round<'_> {
 fn has_access(entry: &Entry) -> bool {
     let wanted = if entry.is_dir() { ACCESS.dir_mode() } else { ACCESS.file_mode() };
     entry.mode & 0o7777 == wanted
-}
-
-pub fn is_temporary(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMPORARY.as_bytes()))
 }

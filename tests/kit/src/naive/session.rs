@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The name check of a session manager: right about names, silent about directories.
-pub(crate) fn is_safe_name(name: &str) -> bool {
+pub fn is_safe_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }
 
@@ -16,13 +16,13 @@ fn is_inside(root: &Path, path: &Path) -> bool {
 }
 
 /// Sessions under a directory, each with `inbox` and `outbox`.
-pub(crate) struct NaiveSession {
-    pub(crate) dir: PathBuf,
+pub struct NaiveSession {
+    pub dir: PathBuf,
 }
 
 impl NaiveSession {
     /// Joins whatever id it is given.
-    pub(crate) fn create(sessions: &Path, id: &str) -> io::Result<Self> {
+    pub fn create(sessions: &Path, id: &str) -> io::Result<Self> {
         let dir = sessions.join(id);
         fs::create_dir_all(dir.join("outbox"))?;
         fs::create_dir_all(dir.join("workspace"))?;
@@ -32,7 +32,7 @@ impl NaiveSession {
     }
 
     /// Checks the message's directory, then writes by path. `between` is what a guest does meanwhile.
-    pub(crate) fn deliver(
+    pub fn deliver(
         &self,
         id: &str,
         name: &str,
@@ -66,7 +66,7 @@ impl NaiveSession {
     }
 
     /// Checks each declared file, then reads it by path.
-    pub(crate) fn collect(&self, id: &str, declared: &[&str], between: impl Fn()) -> Vec<(String, Vec<u8>)> {
+    pub fn collect(&self, id: &str, declared: &[&str], between: impl Fn()) -> Vec<(String, Vec<u8>)> {
         let dir = self.dir.join("outbox").join(id);
         if !is_safe_name(id) || !fs::symlink_metadata(&dir).is_ok_and(|entry| entry.is_dir()) {
             return Vec::new();
@@ -88,7 +88,7 @@ impl NaiveSession {
         files
     }
 
-    pub(crate) fn clear(&self, id: &str) {
+    pub fn clear(&self, id: &str) {
         let outbox = self.dir.join("outbox");
         let dir = outbox.join(id);
         if !is_safe_name(id) || !fs::symlink_metadata(&dir).is_ok_and(|entry| entry.is_dir()) {
@@ -102,13 +102,13 @@ impl NaiveSession {
     }
 
     /// The name for an attachment that has none: the clock's milliseconds.
-    pub(crate) fn derived_name(millis: u64, extension: &str) -> String {
+    pub fn derived_name(millis: u64, extension: &str) -> String {
         format!("attachment-{millis}.{extension}")
     }
 }
 
 /// Ignores what is not base64, as lenient decoders do.
-pub(crate) fn lenient_base64(text: &str) -> Vec<u8> {
+pub fn lenient_base64(text: &str) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = text.bytes().filter_map(|byte| ALPHABET.iter().position(|digit| *digit == byte));
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
@@ -124,7 +124,7 @@ pub(crate) fn lenient_base64(text: &str) -> Vec<u8> {
 }
 
 /// Walks by path, looks at each entry, then changes it by path.
-pub(crate) fn secure_tree(dir: &Path, between: &dyn Fn(&Path)) {
+pub fn secure_tree(dir: &Path, between: &dyn Fn(&Path)) {
     let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o770));
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -142,13 +142,13 @@ pub(crate) fn secure_tree(dir: &Path, between: &dyn Fn(&Path)) {
 }
 
 /// Writes, then sets the mode; both follow links.
-pub(crate) fn secure_file_write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn secure_file_write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, bytes)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o660))
 }
 
 /// Writes to a name that anybody can guess, and renames.
-pub(crate) fn upload(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn upload(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = PathBuf::from(format!("{}.tmp", path.display()));
     fs::write(&temporary, bytes)?;
     fs::rename(temporary, path)
@@ -160,28 +160,28 @@ fn shell(dir: &Path, script: &str) -> String {
 }
 
 /// File tools of a sandbox, by way of a shell.
-pub(crate) struct NaiveTools {
-    pub(crate) dir: PathBuf,
+pub struct NaiveTools {
+    pub dir: PathBuf,
 }
 
 impl NaiveTools {
-    pub(crate) fn write(&self, path: &str, content: &str) {
+    pub fn write(&self, path: &str, content: &str) {
         shell(
             &self.dir,
             &format!("mkdir -p \"$(dirname \"{path}\")\" && cat > \"{path}\" << 'EOF'\n{content}\nEOF"),
         );
     }
 
-    pub(crate) fn read(&self, path: &str) -> String {
+    pub fn read(&self, path: &str) -> String {
         shell(&self.dir, &format!("cat \"{path}\""))
     }
 
-    pub(crate) fn rename(&self, from: &str, to: &str) {
+    pub fn rename(&self, from: &str, to: &str) {
         shell(&self.dir, &format!("mv \"{from}\" \"{to}\""));
     }
 
     /// One name per line, the ninth column on.
-    pub(crate) fn list(&self) -> Vec<String> {
+    pub fn list(&self) -> Vec<String> {
         shell(&self.dir, "ls -l")
             .lines()
             .filter(|line| !line.starts_with("total"))
@@ -192,12 +192,12 @@ impl NaiveTools {
 
 /// New text is whatever lies beyond the characters seen so far.
 #[derive(Default)]
-pub(crate) struct NaiveTail {
+pub struct NaiveTail {
     seen: usize,
 }
 
 impl NaiveTail {
-    pub(crate) fn next(&mut self, path: &Path) -> String {
+    pub fn next(&mut self, path: &Path) -> String {
         let whole = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
         let new = whole.chars().skip(self.seen).collect();
         self.seen = whole.chars().count();

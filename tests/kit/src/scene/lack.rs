@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::libc;
 
-use super::Stop;
+use crate::trace::Stop;
 
 /// What the kernel or file system is made to lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,6 +57,11 @@ impl Places {
         place.and_then(|place| tempfile::tempdir_in(place).ok())
     }
 
+    /// Where such directories are.
+    pub fn any(&self) -> PathBuf {
+        self.live.clone().or_else(|| self.dead.clone()).unwrap_or_else(std::env::temp_dir)
+    }
+
     /// A fresh directory on any of them, for calls that do not care.
     pub fn any_dir(&self) -> TempDir {
         let dir = self.dir(Devices::Live).or_else(|| self.dir(Devices::Dead));

@@ -1,0 +1,129 @@
+//! Every environment variable that a test, bench, example or fuzz target reads.
+//!
+//! A test compares the tables with the sources and with `docs/HACKING.md`.
+
+use std::ffi::OsString;
+
+/// A variable that a person may set.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    pub name: &'static str,
+    pub meaning: &'static str,
+    pub default: &'static str,
+}
+
+impl Variable {
+    pub fn is_set(&self) -> bool {
+        std::env::var_os(self.name).is_some()
+    }
+
+    pub fn value(&self) -> Option<OsString> {
+        std::env::var_os(self.name)
+    }
+
+    pub fn text(&self) -> Option<String> {
+        std::env::var(self.name).ok()
+    }
+
+    /// The value as a number.
+    ///
+    /// # Panics
+    /// If it is set to something else: a run that was asked for must not be another one.
+    pub fn number<N: std::str::FromStr>(&self) -> Option<N> {
+        let text = self.text()?;
+        match text.trim().parse() {
+            Ok(number) => Some(number),
+            Err(_) => panic!("{}={text} is not a number", self.name),
+        }
+    }
+}
+
+const fn variable(name: &'static str, meaning: &'static str, default: &'static str) -> Variable {
+    Variable { name, meaning, default }
+}
+
+pub const FULL: Variable = variable(
+    "BENEATH_TEST_FULL",
+    "every strike, every kill and every transition instead of a sample",
+    "unset",
+);
+pub const SEED: Variable =
+    variable("BENEATH_SEED", "the number that samples and guests draw from; every run prints its own", "1");
+pub const VERBOSE: Variable =
+    variable("BENEATH_VERBOSE", "print the calls and verdicts behind each row", "unset");
+pub const EVIDENCE: Variable = variable(
+    "BENEATH_EVIDENCE",
+    "where rigs write their tables; a run of some rows only writes if this is set",
+    "target/evidence",
+);
+pub const RACE_OPS: Variable = variable(
+    "BENEATH_RACE_OPS",
+    "calls per kind of race and resolver, shared among the kind's operations",
+    "8000, or 2000 for sessions",
+);
+pub const RACE_KIND: Variable =
+    variable("BENEATH_RACE_KIND", "run only the races whose name contains the text", "all");
+pub const RACE_DIR: Variable =
+    variable("BENEATH_RACE_DIR", "where races are run", "/dev/shm, or where temporary files go");
+pub const SCALE: Variable = variable(
+    "BENEATH_SCALE",
+    "remove trees of a million levels and entries, or of this fraction of it",
+    "unset: skipped",
+);
+pub const FILESYSTEMS: Variable = variable(
+    "BENEATH_FILESYSTEMS",
+    "run the contract on file systems mounted for the purpose: 1 for all, or names with commas",
+    "unset: skipped",
+);
+pub const KILLS: Variable =
+    variable("BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full");
+pub const FULL_SIZE: Variable =
+    variable("BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files");
+pub const MOTO: Variable = variable("BENEATH_MOTO", "the program moto_server, an S3 server", "found on PATH");
+pub const WEED: Variable = variable("BENEATH_WEED", "the program weed, an S3 server", "found on PATH");
+pub const AZURITE: Variable = variable("BENEATH_AZURITE", "the program azurite-blob", "unset: skipped");
+pub const VENV: Variable = variable("BENEATH_VENV", "where CI installs the S3 servers", "target/stores");
+pub const BENCH_MESSAGES: Variable =
+    variable("BENEATH_BENCH_MESSAGES", "messages that the bench of sessions collects", "1000");
+pub const BENCH_ROUNDS: Variable = variable("BENEATH_BENCH_ROUNDS", "rounds of the bench of sessions", "15");
+pub const FUZZ_NAIVE: Variable = variable(
+    "BENEATH_FUZZ_NAIVE",
+    "let the fuzz target of the operations read by path, which it must notice at once",
+    "unset",
+);
+
+pub const VARIABLES: &[Variable] = &[
+    FULL,
+    SEED,
+    VERBOSE,
+    EVIDENCE,
+    RACE_OPS,
+    RACE_KIND,
+    RACE_DIR,
+    SCALE,
+    FILESYSTEMS,
+    KILLS,
+    FULL_SIZE,
+    MOTO,
+    WEED,
+    AZURITE,
+    VENV,
+    BENCH_MESSAGES,
+    BENCH_ROUNDS,
+    FUZZ_NAIVE,
+];
+
+/// Variables by which a test instructs the child that it starts; nobody sets them by hand. Names that end in `_` stand for all
+/// that begin so.
+pub const OF_CHILDREN: &[&str] = &[
+    "BENEATH_TEST_CHILD",
+    "BENEATH_TEST_RERUN",
+    "BENEATH_TEST_PLACE",
+    "BENEATH_TEST_RESOLVER",
+    "BENEATH_TEST_UMASK",
+    "BENEATH_TEST_FEW_DESCRIPTORS",
+    "BENEATH_KILL_",
+    "BENEATH_EVENTS_CHILD",
+    "BENEATH_MESSAGE_CHILD",
+    "BENEATH_MEMORY_CHILD",
+];

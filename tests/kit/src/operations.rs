@@ -1,0 +1,366 @@
+//! Every operation of [`Root`], one row each.
+//!
+//! The contract runs the rows on hostile paths, `step` and `faults` stop and starve them, `syscalls` traces them, `race`
+//! and the fuzz targets call them while a guest is at work. A new operation is a new row here, and a test compares the
+//! rows with the public functions of `Root`.
+
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use beneath::{Access, Budget, Execute, Limits, NewFile, Result, Root};
+
+use crate::naive::{self, Naive};
+
+/// What a call is meant to do, and so what may be different afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing changes.
+    Reads,
+    /// A file with the data appears at the path.
+    Creates,
+    /// A file with the data takes the place of what is at the path.
+    Replaces,
+    /// Directories appear at the path.
+    MakesDirectories,
+    /// What is at the path gets another name.
+    MovesAway,
+    /// Something else gets the path as its name.
+    MovesHere,
+    /// The entry at the path goes.
+    RemovesEntry,
+    /// What is at the path gets [`ACCESS`].
+    SetsAccess,
+    /// The directory at the path goes, with everything in it.
+    RemovesTree,
+}
+
+/// What a path may mean to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// A file, so no trailing slash.
+    File,
+    /// A directory.
+    Directory,
+    Entry,
+}
+
+/// What is at the path when an operation is to succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaf {
+    Absent,
+    File,
+    EmptyDirectory,
+    /// With files, directories, a link and a FIFO in it.
+    Directory,
+}
+
+/// One operation.
+pub struct Operation {
+    pub name: &'static str,
+    /// The public functions that it goes through: of `Root`, or of the type that is named.
+    pub calls: &'static [&'static str],
+    pub on: On,
+    /// Whether the path may be `.`, the root itself.
+    pub takes_dot: bool,
+    pub leaf: Leaf,
+    pub effect: Effect,
+    /// Reads a file's content, which is done differently where device nodes are dead.
+    pub opens_files: bool,
+    pub run: fn(&Task<'_>) -> Result<Success>,
+    /// The same done by path: look at it, approve it, use it. Every rig must catch it.
+    pub naive: Option<Naive>,
+}
+
+impl std::fmt::Debug for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What an operation works with.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
+    pub root: &'a Root,
+    pub path: &'a Path,
+    /// What is written.
+    pub data: &'a [u8],
+    /// The host's own directory: where a rename between roots leads, and the quarantine.
+    pub host: &'a Root,
+    /// The other end of a rename.
+    pub other: &'a Path,
+}
+
+/// What a call that succeeded returned, in a form that can be compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Success {
+    pub data: Option<String>,
+    /// Paths and inodes.
+    pub entries: Vec<(String, u64)>,
+    pub incomplete: bool,
+}
+
+impl Success {
+    pub fn read(bytes: &[u8]) -> Self {
+        Self { data: Some(String::from_utf8_lossy(bytes).into_owned()), ..Self::default() }
+    }
+
+    fn removed(removed: &beneath::Removed) -> Self {
+        Self { incomplete: !removed.complete, ..Self::default() }
+    }
+
+    fn found(path: &Path, ino: u64) -> Self {
+        Self { entries: vec![(path.to_string_lossy().into_owned(), ino)], ..Self::default() }
+    }
+}
+
+/// What [`Operation::run_on`] moves to the path, and what it moves the path to.
+pub const RENAME_SOURCE: &str = "rename-source";
+pub const RENAME_TARGET: &str = "rename-target";
+
+/// Modes that nothing in a test has by itself.
+pub const ACCESS: Access = Access::custom(0o640, 0o750);
+
+/// More than any test has in a file.
+pub const MOST: u64 = 1 << 20;
+
+const fn row(
+    name: &'static str,
+    calls: &'static [&'static str],
+    on: On,
+    leaf: Leaf,
+    effect: Effect,
+    run: fn(&Task<'_>) -> Result<Success>,
+) -> Operation {
+    Operation { name, calls, on, takes_dot: false, leaf, effect, opens_files: false, run, naive: None }
+}
+
+impl Operation {
+    const fn takes_dot(self) -> Self {
+        Self { takes_dot: true, ..self }
+    }
+
+    const fn opens_files(self) -> Self {
+        Self { opens_files: true, ..self }
+    }
+
+    const fn naive(self, naive: Naive) -> Self {
+        Self { naive: Some(naive), ..self }
+    }
+
+    /// Runs the operation on a root that is its own other end.
+    pub fn run_on(&self, root: &Root, path: impl AsRef<Path>) -> Result<Success> {
+        let other = if self.effect == Effect::MovesHere { RENAME_SOURCE } else { RENAME_TARGET };
+        (self.run)(&Task { root, path: path.as_ref(), data: b"new", host: root, other: Path::new(other) })
+    }
+}
+
+pub const OPERATIONS: &[Operation] = &[
+    row("read_contained", &["read_contained"], On::File, Leaf::File, Effect::Reads, |task| {
+        task.root.read_contained(task.path, MOST).map(|bytes| Success::read(&bytes))
+    })
+    .opens_files()
+    .naive(naive::read),
+    row(
+        "open_contained",
+        &["open_contained", "ContainedFile::read_to_limit"],
+        On::File,
+        Leaf::File,
+        Effect::Reads,
+        |task| {
+            let mut file = task.root.open_contained(task.path)?;
+            let mut bytes = vec![0; 4000];
+            // The public error of `Read` is not judged: what is left is read with the typed call.
+            let first = file.read(&mut bytes).unwrap_or(0);
+            bytes.truncate(first);
+            bytes.extend(file.read_to_limit(MOST)?);
+            let opened = Success::found(task.path, file.metadata().ino());
+            Ok(Success { entries: opened.entries, ..Success::read(&bytes) })
+        },
+    )
+    .opens_files()
+    .naive(naive::read),
+    row("metadata", &["metadata"], On::Entry, Leaf::File, Effect::Reads, |task| {
+        let metadata = task.root.metadata(task.path)?;
+        assert!(!metadata.is_symlink(), "metadata never describes a link");
+        Ok(Success::found(task.path, metadata.ino()))
+    })
+    .takes_dot()
+    .naive(naive::metadata),
+    row("descend", &["descend"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
+        gather(task.root.descend(task.path)?.list(".")?)
+    })
+    .takes_dot()
+    .naive(naive::list),
+    row("list", &["list"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
+        gather(task.root.list(task.path)?)
+    })
+    .takes_dot()
+    .naive(naive::list),
+    row("walk", &["walk"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
+        gather(task.root.walk(task.path, Limits::default())?)
+    })
+    .takes_dot()
+    .naive(naive::walk),
+    row("write_exclusive", &["write_exclusive"], On::File, Leaf::Absent, Effect::Creates, |task| {
+        task.root.write_exclusive(task.path, task.data).map(done)
+    })
+    .naive(naive::write),
+    row(
+        "new_file, commit",
+        &["new_file", "NewFile::commit"],
+        On::File,
+        Leaf::Absent,
+        Effect::Creates,
+        |task| stream(task)?.commit().map(done),
+    )
+    .naive(naive::write),
+    row(
+        "new_file, commit_as",
+        &["new_file", "NewFile::commit_as"],
+        On::File,
+        Leaf::Absent,
+        Effect::Creates,
+        |task| stream(task)?.commit_as(task.path.file_name().unwrap_or_default()).map(done),
+    )
+    .naive(naive::write),
+    row(
+        "new_file, commit_replace",
+        &["new_file", "NewFile::commit_replace"],
+        On::File,
+        Leaf::File,
+        Effect::Replaces,
+        |task| stream(task)?.commit_replace().map(done),
+    )
+    .naive(naive::replace),
+    row("replace", &["replace"], On::File, Leaf::File, Effect::Replaces, |task| {
+        task.root.replace(task.path, task.data).map(done)
+    })
+    .naive(naive::replace),
+    row("ensure_dir", &["ensure_dir"], On::Directory, Leaf::Absent, Effect::MakesDirectories, |task| {
+        task.root.ensure_dir(task.path).map(|_| Success::default())
+    })
+    .naive(naive::ensure_dir),
+    row("set_access", &["set_access"], On::Entry, Leaf::File, Effect::SetsAccess, |task| {
+        task.root.set_access(task.path, ACCESS, Execute::Clear).map(|_| Success::default())
+    })
+    .takes_dot()
+    .naive(naive::set_access),
+    row("rename, from", &["rename"], On::Entry, Leaf::File, Effect::MovesAway, |task| {
+        task.root.rename(task.path, task.other).map(done)
+    })
+    .naive(naive::rename),
+    row("rename, to", &["rename"], On::Entry, Leaf::Absent, Effect::MovesHere, |task| {
+        task.root.rename(task.other, task.path).map(done)
+    })
+    .naive(naive::rename_here),
+    row("rename_to", &["rename_to"], On::Entry, Leaf::Directory, Effect::MovesAway, |task| {
+        let name = task.other.file_name().unwrap_or_default();
+        task.root.rename_to(task.path, task.host, name).map(done)
+    })
+    .naive(naive::rename),
+    row("remove_file", &["remove_file"], On::File, Leaf::File, Effect::RemovesEntry, |task| {
+        task.root.remove_file(task.path).map(done)
+    })
+    .naive(naive::remove_file),
+    row("remove_dir", &["remove_dir"], On::Directory, Leaf::EmptyDirectory, Effect::RemovesEntry, |task| {
+        task.root.remove_dir(task.path).map(done)
+    })
+    .naive(naive::remove_dir),
+    row(
+        "remove_tree_contained",
+        &["remove_tree_contained"],
+        On::Directory,
+        Leaf::Directory,
+        Effect::RemovesTree,
+        |task| task.root.remove_tree_contained(task.path).map(|removed| Success::removed(&removed)),
+    )
+    .naive(naive::remove_tree),
+    row(
+        "remove_tree_contained_within",
+        &["remove_tree_contained_within"],
+        On::Directory,
+        Leaf::Directory,
+        Effect::RemovesTree,
+        |task| {
+            let removed = task.root.remove_tree_contained_within(task.path, Budget::default())?;
+            Ok(Success::removed(&removed))
+        },
+    )
+    .naive(naive::remove_tree),
+    row(
+        "remove_tree_quarantined",
+        &["remove_tree_quarantined"],
+        On::Directory,
+        Leaf::Directory,
+        Effect::RemovesTree,
+        |task| {
+            let removed = task.root.remove_tree_quarantined(task.path, task.host, Budget::default())?;
+            Ok(Success::removed(&removed))
+        },
+    )
+    .naive(naive::remove_tree),
+];
+
+/// Public functions of `Root` that take no path of a guest.
+pub const NOT_OPERATIONS: &[(&str, &str)] = &[
+    ("open_ambient", "opens the root itself; `open_ambient, then read` has it under the stepper"),
+    ("with_policy", "asks the disk nothing"),
+    ("policy", "asks the disk nothing"),
+    ("resolver", "asks the disk nothing"),
+    ("try_clone", "duplicates a descriptor"),
+];
+
+fn done((): ()) -> Success {
+    Success::default()
+}
+
+/// Writes in two parts, so that there is a moment at which a part is there.
+fn stream(task: &Task<'_>) -> Result<NewFile> {
+    let mut file = task.root.new_file(task.path)?;
+    let (first, second) = task.data.split_at(task.data.len() / 3);
+    // The commit reports a write that failed once more, typed.
+    let _ = file.write_all(first).and_then(|()| file.write_all(second));
+    Ok(file)
+}
+
+fn gather(found: impl Iterator<Item = Result<beneath::Entry>>) -> Result<Success> {
+    let mut entries = Vec::new();
+    for entry in found {
+        let entry = entry?;
+        entries.push((entry.path().to_string_lossy().into_owned(), entry.metadata().ino()));
+    }
+    entries.sort();
+    Ok(Success { entries, ..Success::default() })
+}
+
+/// The row with this name.
+#[track_caller]
+pub fn operation(name: &str) -> &'static Operation {
+    match OPERATIONS.iter().find(|operation| operation.name == name) {
+        Some(operation) => operation,
+        None => panic!("there is no operation {name:?}"),
+    }
+}
+
+/// The rows with these names.
+#[track_caller]
+pub fn operations(names: &[&str]) -> Vec<&'static Operation> {
+    names.iter().map(|name| operation(name)).collect()
+}
+
+/// All rows but those with these names.
+#[track_caller]
+pub fn operations_but(names: &[&str]) -> impl Iterator<Item = &'static Operation> {
+    let left_out = operations(names);
+    OPERATIONS.iter().filter(move |operation| !left_out.iter().any(|out| out.name == operation.name))
+}
+
+/// The rows whose path means this.
+pub fn operations_on(on: On) -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().filter(move |operation| operation.on == on)
+}
+
+/// The rows that leave a file with the data at the path.
+pub fn writers() -> impl Iterator<Item = &'static Operation> {
+    OPERATIONS.iter().filter(|operation| matches!(operation.effect, Effect::Creates | Effect::Replaces))
+}

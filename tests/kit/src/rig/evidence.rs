@@ -1,0 +1,130 @@
+//! A table with its origin: which code, kernel, file system, seed, day and command it comes from.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Rig;
+use crate::env;
+
+/// Where a figure comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub commit: String,
+    pub kernel: String,
+    pub file_system: String,
+    pub date: String,
+    pub command: String,
+}
+
+impl Origin {
+    /// The origin of what this process measures at `place`.
+    pub fn of(place: &Path) -> Self {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            commit: commit(),
+            kernel: format!("Linux {} on {}", release.trim(), std::env::consts::ARCH),
+            file_system: file_system(place),
+            date: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_else(|| "unknown".into()),
+            command: command(),
+        }
+    }
+}
+
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn commit() -> String {
+    let here = env!("CARGO_MANIFEST_DIR");
+    let Some(commit) = output("git", &["-C", here, "rev-parse", "HEAD"]) else { return "unknown".into() };
+    match output("git", &["-C", here, "status", "--porcelain"]) {
+        Some(changes) if changes.is_empty() => commit,
+        _ => format!("{commit}, dirty"),
+    }
+}
+
+/// The program without its path and hash, its arguments, and the variables that were set.
+fn command() -> String {
+    let mut words: Vec<String> = env::VARIABLES
+        .iter()
+        .filter_map(|variable| Some(format!("{}={}", variable.name, variable.text()?)))
+        .collect();
+    let mut arguments = std::env::args();
+    let program = arguments.next().unwrap_or_default();
+    let program = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    words.push(format!("cargo test --test {name}"));
+    let arguments: Vec<String> = arguments.collect();
+    if !arguments.is_empty() {
+        words.push(format!("-- {}", arguments.join(" ")));
+    }
+    if !cfg!(debug_assertions) {
+        words.push("(release)".into());
+    }
+    words.join(" ")
+}
+
+/// The name of the file system at a path.
+pub fn file_system(place: &Path) -> String {
+    match rustix::fs::statfs(place).map(|stat| stat.f_type) {
+        Ok(0xEF53) => "ext4".into(),
+        Ok(0x0102_1994) => "tmpfs".into(),
+        Ok(0x5846_5342) => "xfs".into(),
+        Ok(0x9123_683E) => "btrfs".into(),
+        Ok(0x794C_7630) => "overlayfs".into(),
+        Ok(other) => format!("{other:#x}"),
+        Err(error) => format!("unknown: {error}"),
+    }
+}
+
+impl Rig {
+    /// Writes the table; the path, or none where there is no place for it.
+    pub(super) fn write_evidence(&self, failures: &[String], result: &str) -> io::Result<Option<PathBuf>> {
+        let Some(dir) = env::EVIDENCE.value().map(PathBuf::from).or_else(default_dir) else {
+            return Ok(None);
+        };
+        fs::create_dir_all(&dir)?;
+        let path = dir.join(format!("{}.md", self.name));
+        fs::write(&path, self.markdown(failures, result))?;
+        Ok(Some(path))
+    }
+
+    fn markdown(&self, failures: &[String], result: &str) -> String {
+        let Origin { commit, kernel, file_system, date, command } = Origin::of(&self.place);
+        let name = self.name;
+        let mut text = format!(
+            "# {name}\n\nWritten by the rig `{name}`; do not edit.\n\n| | |\n|---|---|\n\
+             | commit | {commit} |\n| kernel | {kernel} |\n| file system | {file_system} |\n| seed | {} |\n\
+             | date | {date} |\n| command | `{command}` |\n| result | {result} |\n\n",
+            self.seed
+        );
+        // Writing to a String cannot fail.
+        let titles: Vec<&str> = self.columns.iter().map(|column| column.0).collect();
+        let rule = self.columns.iter().enumerate().map(|(at, _)| if at < 2 { "---" } else { "---:" });
+        let _ = writeln!(text, "| {} |", titles.join(" | "));
+        let _ = writeln!(text, "|{}|", rule.collect::<Vec<_>>().join("|"));
+        for row in &self.rows {
+            let cells: Vec<String> = row.cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let _ = match &row.skipped {
+                Some(why) => writeln!(text, "| {} | skipped: {why} |", cells.join(" ")),
+                None => writeln!(text, "| {} |", cells.join(" | ")),
+            };
+        }
+        for line in self.notes.iter().chain(failures) {
+            let _ = writeln!(text, "\n{line}");
+        }
+        text
+    }
+}
+
+/// `evidence` in the directory that cargo builds in.
+fn default_dir() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let target = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
+    Some(target.join("evidence"))
+}
