@@ -9,41 +9,23 @@
 
 #![allow(clippy::indexing_slicing)]
 
-#[path = "../tests/race/attacks.rs"]
-mod attacks;
-#[path = "../tests/race/canary.rs"]
-mod canary;
-#[path = "../tests/race/controls.rs"]
-mod controls;
-#[path = "../tests/race/plan.rs"]
-mod plan;
-#[path = "../tests/race/rig.rs"]
-mod rig;
-#[cfg(feature = "session")]
-#[path = "../tests/race/session/mod.rs"]
-mod session;
-#[path = "../tests/race/stage.rs"]
-mod stage;
-#[path = "../tests/race/victims.rs"]
-mod victims;
-
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use beneath::Resolver;
+use beneath_kit::race::{self, Bout, Contender, Tally, Volume};
 use indicatif::{ProgressBar, ProgressStyle};
-use plan::{Contender, KINDS, Scenario};
-use rig::{Tally, Volume};
 
+/// How the guest's random numbers begin.
+const SEED: u64 = 0x9E37_79B9;
 const CALLS: u64 = 24_000;
 
 fn main() -> ExitCode {
-    let result = match rig::play_part() {
-        Some(played) => played.map(|()| true),
-        None => watch(),
-    };
-    match result {
+    let bouts = race::bouts();
+    if let Some(ended) = race::play_part(&bouts) {
+        return ended;
+    }
+    match watch(&bouts) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -54,27 +36,23 @@ fn main() -> ExitCode {
 }
 
 /// Runs every attack on both hosts. Says whether `beneath` held and the naive host did not.
-fn watch() -> io::Result<bool> {
+fn watch(bouts: &[Bout]) -> io::Result<bool> {
     let calls = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(CALLS);
     let mut lines = Vec::new();
     let mut held = true;
-    for &(name, ..) in KINDS {
-        let scenarios: Vec<Scenario> = Scenario::all().filter(|scenario| scenario.name == name).collect();
-        if let Some(why) = scenarios.iter().find_map(|&scenario| rig::obstacle(scenario)) {
+    for bouts in bouts.chunk_by(|one, next| one.kind == next.kind) {
+        let name = bouts[0].kind;
+        if let Some(why) = bouts.iter().find_map(race::obstacle) {
             lines.push(format!("{name:<14} skipped: {why}"));
             continue;
         }
         let bar = progress_bar(name);
         let mut naive = Tally::default();
         let mut safe = Tally::default();
-        for &scenario in &scenarios {
-            add(&mut naive, run(scenario, Contender::Control, calls / 16, &bar)?);
-            for resolver in [Resolver::Openat2, Resolver::Walk] {
-                let contender = Contender::Beneath(resolver);
-                let missing = resolver == Resolver::Openat2 && !rig::has_openat2();
-                if !missing && scenario.excludes(contender).is_none() {
-                    add(&mut safe, run(scenario, contender, calls / 2, &bar)?);
-                }
+        for bout in bouts {
+            naive.add(run(bout, Contender::Control, calls / 16, &bar)?);
+            for contender in bout.contenders() {
+                safe.add(run(bout, contender, calls / 2, &bar)?);
             }
         }
         let clean = safe.escapes == 0 && safe.wrong == 0;
@@ -99,20 +77,11 @@ fn watch() -> io::Result<bool> {
     Ok(held)
 }
 
-fn run(scenario: Scenario, contender: Contender, calls: u64, bar: &ProgressBar) -> io::Result<Tally> {
-    let volume = Volume { calls: calls.div_ceil(scenario.shares), patience: Duration::from_secs(5) };
+fn run(bout: &Bout, contender: Contender, calls: u64, bar: &ProgressBar) -> io::Result<Tally> {
+    let volume = Volume { calls: calls.div_ceil(bout.shares), patience: Duration::from_secs(5), share: 50 };
     bar.set_length(volume.calls);
-    bar.set_message(format!("{} {}", contender.name(), scenario.verb()));
-    rig::race(scenario, contender, volume, |tally| bar.set_position(tally.calls))
-}
-
-fn add(sum: &mut Tally, more: Tally) {
-    sum.calls += more.calls;
-    sum.ok += more.ok;
-    sum.refused += more.refused;
-    sum.escapes += more.escapes;
-    sum.wrong += more.wrong;
-    sum.stories.extend(more.stories);
+    bar.set_message(format!("{} {}", contender.name(), bout.verb));
+    race::race(bout, contender, volume, SEED, |tally| bar.set_position(tally.calls))
 }
 
 fn progress_bar(name: &'static str) -> ProgressBar {

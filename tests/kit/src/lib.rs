@@ -1,12 +1,15 @@
 //! What the test binaries share: arenas, operations, children, filters.
 
 pub mod arena;
+pub mod canary;
 pub mod child;
 pub mod env;
+pub mod exchange;
 pub mod fuse;
 pub mod naive;
 pub mod namespace;
 pub mod operations;
+pub mod race;
 pub mod rig;
 pub mod scene;
 pub mod seccomp;

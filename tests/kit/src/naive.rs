@@ -38,7 +38,7 @@ pub enum Trust<'a> {
     /// No link, and a real path beneath the real root.
     Root,
     /// The same with the real path of this directory as the boundary, wherever that is.
-    Directory(&'a Path),
+    Directory(&'a str),
     /// Links are followed, if the real path is beneath the real root.
     Links,
     /// A name is free if nothing can be reached there, as behind a dangling link.
