@@ -113,7 +113,12 @@ impl Held {
     }
 }
 
-pub fn exchange(from: impl AsFd, left: &str, to: impl AsFd, right: &str) -> rustix::io::Result<()> {
+pub fn exchange(
+    from: impl AsFd,
+    left: impl rustix::path::Arg,
+    to: impl AsFd,
+    right: impl rustix::path::Arg,
+) -> rustix::io::Result<()> {
     renameat_with(from, left, to, right, RenameFlags::EXCHANGE)
 }
 
