@@ -88,11 +88,11 @@ fn host() -> Result<()> {
         "  removed {} files and {} directories{}",
         removed.files,
         removed.directories,
-        if removed.complete { "" } else { "; the guest keeps creating, the rest is swept later" }
+        if removed.is_complete() { "" } else { "; the guest keeps creating, the rest is swept later" }
     );
     guest.end();
     let swept = sessions.sweep(Duration::from_secs(3600))?;
-    println!("  swept {} remains after the guest was stopped, {} left", swept.removed, swept.left_total);
+    println!("  swept {} remains after the guest was stopped, {} left", swept.removed, swept.left.total);
     println!("  sessions now: {:?}", sessions.list()?.iter().map(SessionId::as_str).collect::<Vec<_>>());
 
     home.check(&sessions_path)?;

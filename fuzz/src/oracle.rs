@@ -5,6 +5,8 @@
 
 use std::sync::LazyLock;
 
+pub use beneath_kit::model::refusal;
+
 /// Code points that no name holds, as closed ranges.
 const FORBIDDEN: &[(u32, u32)] = &[
     // C0, then the characters that Windows reserves, then DEL and C1.

@@ -1,8 +1,11 @@
 //! What the kernel says about an entry.
 
+use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::path::Arg;
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +30,7 @@ pub enum FileType {
 }
 
 /// What the kernel says about one entry at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Metadata {
     mode: u16,
     nlink: u32,
@@ -41,6 +44,43 @@ pub struct Metadata {
     modified: Stamp,
     changed: Stamp,
     created: Option<Stamp>,
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metadata")
+            .field("file_type", &self.file_type())
+            .field("mode", &Octal(self.mode()))
+            .field("nlink", &self.nlink)
+            .field("uid", &self.uid)
+            .field("gid", &self.gid)
+            .field("ino", &self.ino)
+            .field("size", &self.size)
+            .field("modified", &self.modified)
+            .field("changed", &self.changed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Metadata {
+    fn eq(&self, other: &Self) -> bool {
+        let what = |of: &Self| (of.mode, of.nlink, of.uid, of.gid, of.ino, of.size, of.blocks);
+        let when = |of: &Self| (of.accessed, of.modified, of.changed, of.created);
+        // Not by `MountId::is`, by which an unknown mount is not even itself.
+        let mount = |of: &Self| (of.mount.id, of.mount.device);
+        (what(self), when(self), mount(self)) == (what(other), when(other), mount(other))
+    }
+}
+
+impl Eq for Metadata {}
+
+/// A mode, as people read it.
+pub(super) struct Octal(pub(super) u32);
+
+impl fmt::Debug for Octal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#o}", self.0)
+    }
 }
 
 /// Seconds and nanoseconds since the epoch.
@@ -194,6 +234,25 @@ impl Metadata {
     }
 }
 
+/// Describes the entry behind a descriptor.
+pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Describes one entry of a directory, a link itself included.
+pub(super) fn describe_at(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Describes an entry, or with an empty name the descriptor itself, by asking the file system: FUSE and network file
+/// systems let the kernel cache the link count.
+pub(super) fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags =
+        AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
 /// Identifies a mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MountId {
@@ -208,7 +267,7 @@ impl MountId {
     pub(super) fn is(self, other: Self) -> bool {
         match (self.id, other.id) {
             (Some(this), Some(that)) => this == that,
-            // Before 5.8 the kernel does not tell. The device misses a bind mount of the same file system.
+            // Before 5.8 the kernel does not report it. The device misses a bind mount of the same file system.
             _ => self.device == other.device,
         }
     }

@@ -299,7 +299,13 @@ pub fn checked(raw: &[u8], meant: Meant) -> Result<PathBuf, ErrorKind> {
         !matches!(**part, [] | [b'.'] | [b'.', b'.']) && part.len() <= 255 && !part.contains(&0)
     };
     if raw.len() > 4095 || !components.iter().all(fine) {
-        return Err(InvalidPath);
+        return Err(refusal(raw));
     }
     Ok(components.into_iter().map(OsStr::from_bytes).collect())
+}
+
+/// The kind for a path that is refused: an attempt to leave is an escape.
+pub fn refusal(raw: &[u8]) -> ErrorKind {
+    let leaves = raw.starts_with(b"/") || raw.split(|byte| *byte == b'/').any(|component| component == b"..");
+    if leaves { Escape } else { InvalidPath }
 }

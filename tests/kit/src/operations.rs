@@ -7,7 +7,7 @@
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use beneath::{Access, Budget, Execute, Limits, NewFile, Result, Root};
+use beneath::{Access, Budget, Execute, NewFile, Result, Root, WalkLimits};
 
 use crate::naive::{self, Naive};
 
@@ -105,7 +105,7 @@ impl Success {
     }
 
     fn removed(removed: &beneath::Removed) -> Self {
-        Self { incomplete: !removed.complete, ..Self::default() }
+        Self { incomplete: !removed.is_complete(), ..Self::default() }
     }
 
     fn found(path: &Path, ino: u64) -> Self {
@@ -197,7 +197,7 @@ pub const OPERATIONS: &[Operation] = &[
     .takes_dot()
     .naive(naive::list),
     row("walk", &["walk"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
-        gather(task.root.walk(task.path, Limits::default())?)
+        gather(task.root.walk(task.path, WalkLimits::default())?)
     })
     .takes_dot()
     .naive(naive::walk),

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
 
-use beneath::{Limits, Root};
+use beneath::{Root, WalkLimits};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use super::{Model, Node, SECRET, text};
@@ -111,7 +111,7 @@ impl Model {
 
     /// Compares the whole tree at `dir`, seen by the walk and by plain calls, with the model.
     pub fn compare(&self, root: &Root, dir: &Path) {
-        let walk = root.walk(".", Limits::default()).unwrap();
+        let walk = root.walk(".", WalkLimits::default()).unwrap();
         let walked: BTreeSet<String> = walk.map(|entry| text(entry.unwrap().path())).collect();
         assert_eq!(walked, self.nodes.keys().map(|path| text(path)).collect());
         for (path, node) in &self.nodes {

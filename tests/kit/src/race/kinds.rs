@@ -214,7 +214,7 @@ fn remove_in_parts(task: &Task<'_>) -> Result<Success> {
         _ => Budget::default(),
     };
     let removed = task.root.remove_tree_contained_within(task.path, budget)?;
-    Ok(Success { incomplete: !removed.complete, ..Success::default() })
+    Ok(Success { incomplete: !removed.is_complete(), ..Success::default() })
 }
 
 /// Every attack on every operation that it can be aimed at.
