@@ -1,9 +1,12 @@
 //! What a single name may be.
 //!
-//! The problem: a name that a guest chose ends up in system calls, quoted headers, log lines, prompts, and on other
-//! people's machines. The defence: refuse everything that changes meaning on one of those ways, and say which rule
-//! it broke. What is left: letters that merely look like other letters, and names that mean something to a program that
-//! parses its arguments: `-rf`, `~root`, `$(id)`.
+//! Problem: a name that a guest chose ends up in system calls, quoted headers, log lines, prompts, and on other people's
+//! machines.
+//!
+//! Defence: everything that changes meaning on one of those ways is refused, and the error says which rule it broke.
+//!
+//! What remains: letters that merely look like other letters, and names that mean something to a program that parses its
+//! arguments: `-rf`, `~root`, `$(id)`.
 
 use std::borrow::Borrow;
 use std::ffi::OsStr;
@@ -111,7 +114,7 @@ impl SafeName {
         &self.0
     }
 
-    /// What stands after the last dot, if there is one.
+    /// What follows the last dot, if there is one.
     ///
     /// ```
     /// assert_eq!(beneath::safe_name("a.tar.gz")?.extension(), Some("gz"));
@@ -123,7 +126,7 @@ impl SafeName {
         self.0.rsplit_once('.').map(|(_, extension)| extension)
     }
 
-    /// What stands before the last dot, or the whole name.
+    /// What precedes the last dot, or the whole name.
     ///
     /// ```
     /// assert_eq!(beneath::safe_name("a.tar.gz")?.stem(), "a.tar");
@@ -284,13 +287,13 @@ pub(super) fn check_component(raw: &[u8]) -> Result<&str, Breach<'_>> {
     }
 }
 
-/// Whether `byte` is a character of ASCII that no rule forbids wherever it stands.
+/// Whether `byte` is a character of ASCII that no rule forbids, wherever it is.
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~')
         && !matches!(byte, b'/' | b'\\' | b'<' | b'>' | b':' | b'"' | b'|' | b'?' | b'*')
 }
 
-/// The rule that `character` breaks wherever it stands.
+/// The rule that `character` breaks, wherever it is.
 pub(super) fn rule_broken_by(character: char) -> Option<&'static str> {
     match character {
         '/' | '\\' | '<' | '>' | ':' | '"' | '|' | '?' | '*' => Some("holds the reserved character"),

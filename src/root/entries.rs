@@ -4,7 +4,7 @@
 //!
 //! Defence: they get a parent handle from the resolver and one component, and none of them follows that one.
 //!
-//! Left: between the lookup of the parent and the call the guest may have put another entry at the name. The call then
+//! What remains: between the lookup of the parent and the call the guest may have put another entry at the name. The call then
 //! acts on that one, which is beneath the root too.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -250,7 +250,7 @@ impl Root {
     /// anything else, a link included, [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
     ///
     /// # Races
-    /// What goes is the empty directory that stands at the name at that moment.
+    /// What goes is the empty directory that is at the name at that moment.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = Checked::new("remove", path.as_ref(), Meant::Directory)?;
         let (dir, leaf) = self.parent("remove", path)?;

@@ -92,7 +92,7 @@ impl Metadata {
 
     pub(super) fn from_statx(statx: &Statx) -> Self {
         let stamp = |stamp: StatxTimestamp| (stamp.tv_sec, stamp.tv_nsec);
-        let told = |field: StatxFlags| statx.stx_mask & field.bits() != 0;
+        let known = |field: StatxFlags| statx.stx_mask & field.bits() != 0;
         Self {
             mode: statx.stx_mode,
             nlink: statx.stx_nlink,
@@ -102,13 +102,13 @@ impl Metadata {
             size: statx.stx_size,
             blocks: statx.stx_blocks,
             mount: MountId {
-                id: told(StatxFlags::MNT_ID).then_some(statx.stx_mnt_id),
+                id: known(StatxFlags::MNT_ID).then_some(statx.stx_mnt_id),
                 device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
             },
             accessed: stamp(statx.stx_atime),
             modified: stamp(statx.stx_mtime),
             changed: stamp(statx.stx_ctime),
-            created: told(StatxFlags::BTIME).then(|| stamp(statx.stx_btime)),
+            created: known(StatxFlags::BTIME).then(|| stamp(statx.stx_btime)),
         }
     }
 
@@ -117,7 +117,7 @@ impl Metadata {
         (self.changed, self.modified)
     }
 
-    /// The mount the entry is on, so far as the kernel tells.
+    /// The mount the entry is on, so far as the kernel reports it.
     pub(super) fn mount(&self) -> MountId {
         self.mount
     }

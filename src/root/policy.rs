@@ -172,7 +172,7 @@ pub enum Durability {
     Full,
 }
 
-/// Which resolver a [`Root`](super::Root) is told to use.
+/// Which resolver a [`Root`](super::Root) should use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ResolverChoice {
     /// openat2 where the kernel has it, else the walk.

@@ -7,7 +7,7 @@
 //! without blocking. On a `nodev` mount device nodes are dead, so one direct open does. Never more than the limit
 //! and one byte is read.
 //!
-//! Left: the content is no snapshot while a guest holds the file open. Without a usable `/proc` the reopen is a second
+//! What remains: the content is no snapshot while a guest holds the file open. Without a usable `/proc` the reopen is a second
 //! lookup, and a guest that may make device nodes can have one opened, though never read.
 
 pub(super) mod single;

@@ -9,7 +9,7 @@
 //! directories above are closed and entered again by name on the way back. Names are read a bufferful at a time;
 //! directories are tried again until they are gone; a [`Budget`] ends it all.
 //!
-//! Left: `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was in
+//! What remains: `unlinkat` goes by name, so an entry that the guest swaps in at the last moment is the one that goes. It was in
 //! the doomed tree as well. Where directories cannot be moved, a budget that ends before the bottom of the deepest branch
 //! is reached removes little, each time anew. What a call waits for in the kernel nobody can bound; see [`Budget`].
 

@@ -8,7 +8,7 @@
 //! compares mount ids. Without links and `..` neither can be led astray or starved by renames, so neither retries
 //! and neither falls back to the other: which one runs is settled when the root is made.
 //!
-//! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
+//! What remains: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
 pub(super) mod path;
@@ -16,7 +16,6 @@ pub(super) mod proc;
 pub(super) mod resolver;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 //! Defence: every level is opened from the handle of the one above, without following links, and each entry is
 //! described from its directory's handle. Depth and count are limited, and what is cut off is said.
 //!
-//! Left: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
+//! What remains: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
 
 pub(super) mod scan;
 

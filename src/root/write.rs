@@ -7,7 +7,7 @@
 //! linked to its name in one step that never replaces anything. Where the file system has no unnamed files, it gets
 //! an unguessable temporary name, is renamed without replacing, and what then has the name is compared with the handle.
 //!
-//! Left: from the moment it is published the file is the guest's. Where a temporary name is needed, as for one step of
+//! What remains: from the moment it is published the file is the guest's. Where a temporary name is needed, as for one step of
 //! [`Root::replace`], a guest that swaps it makes the call fail with `Busy`, and a host that dies leaves it behind.
 
 pub(super) mod draft;

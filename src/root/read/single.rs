@@ -53,7 +53,7 @@ const TRIES: u32 = 512;
 /// How often a file is opened anew because the name led to another one meanwhile.
 pub(in crate::root) const REOPENED: u32 = 16;
 
-/// What tells one file from another, and whether its names have changed.
+/// What distinguishes one file from another, and shows whether its names have changed.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::root) struct Seen {
     inode: (u64, u64),

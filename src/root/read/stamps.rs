@@ -73,7 +73,7 @@ pub(in crate::root) fn stamps_exactly(dir: BorrowedFd<'_>) -> rustix::io::Result
 
 #[cfg(test)]
 mod tests {
-    use crate::root::*;
+    use super::*;
 
     #[test]
     fn a_change_is_past_after_more_than_a_tick() {

@@ -49,7 +49,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// No bound at all. A guest that creates faster than this removes keeps it going for ever.
+    /// No bound at all. A guest that creates faster than this removes keeps it going without end.
     #[must_use]
     pub fn unlimited() -> Self {
         Self { entries: u64::MAX, passes: u32::MAX, time: Duration::MAX }

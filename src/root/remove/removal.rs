@@ -129,7 +129,7 @@ impl<'r> Removal<'r> {
         true
     }
 
-    /// Unlinks what was a directory a moment ago. A file system that a guest serves may say both for ever.
+    /// Unlinks what was a directory a moment ago. A file system that a guest serves may report both without end.
     fn unlink_exchanged(&mut self, frame: &mut Frame, name: CString) {
         if !self.unlink(frame, &name) {
             self.try_again(frame, name);

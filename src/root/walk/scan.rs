@@ -40,7 +40,7 @@ impl Scanner {
                 return Ok(more);
             }
         }
-        // A file system that a guest serves may list `.` for ever.
+        // A file system that a guest serves may list `.` without end.
         Err(Errno::IO)
     }
 
@@ -76,7 +76,7 @@ fn is_component(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::root::is_component;
+    use super::is_component;
 
     #[test]
     fn a_path_is_no_component() {

@@ -27,10 +27,10 @@ const UNFINISHED: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(in crate::root) enum Failure {
     System(Errno),
     /// With what happened, in words.
-    Told(ErrorKind, &'static str),
+    Said(ErrorKind, &'static str),
 }
 
-const NO_EXCLUSIVE_NAMES: Failure = Failure::Told(
+const NO_EXCLUSIVE_NAMES: Failure = Failure::Said(
     ErrorKind::Unsupported,
     "the file system has neither hard links nor a rename that does not replace",
 );
@@ -45,7 +45,7 @@ impl Failure {
     pub(in crate::root) fn about(self, operation: &'static str, subject: &Path) -> Error {
         match self {
             Self::System(errno) => Error::from_errno(operation, subject, errno),
-            Self::Told(kind, detail) => Error::new(operation, subject, kind).with_detail(detail),
+            Self::Said(kind, detail) => Error::new(operation, subject, kind).with_detail(detail),
         }
     }
 }
@@ -121,7 +121,7 @@ impl<'a> Draft<'a> {
 
     pub(in crate::root) fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
         match retry_on_intr(|| rustix::io::write(&self.file, bytes)) {
-            // A regular file that takes nothing would be asked for ever.
+            // A regular file that takes nothing would be asked without end.
             Ok(0) => Err(Errno::IO),
             result => result,
         }
@@ -200,7 +200,7 @@ impl<'a> Draft<'a> {
     /// Gives this very file the name, however many swaps the guest has made. Never replaces anything.
     fn link(&self, name: &[u8]) -> rustix::io::Result<()> {
         match linkat(&self.file, c"", self.dir.as_fd(), name, AtFlags::EMPTY_PATH) {
-            // Before Linux 6.10 this takes a privilege, and its lack is told as ENOENT.
+            // Before Linux 6.10 this takes a privilege, and its lack is reported as ENOENT.
             Err(Errno::NOENT) => {}
             result => return result,
         }
@@ -219,9 +219,9 @@ impl<'a> Draft<'a> {
         if errno != Errno::NOENT || is_gone(self.dir.as_fd()) {
             errno.into()
         } else if self.temporary.is_some() {
-            Failure::Told(ErrorKind::Busy, "the temporary file was moved by somebody else")
+            Failure::Said(ErrorKind::Busy, "the temporary file was moved by somebody else")
         } else {
-            Failure::Told(ErrorKind::Unsupported, "publishing needs /proc or Linux 6.10")
+            Failure::Said(ErrorKind::Unsupported, "publishing needs /proc or Linux 6.10")
         }
     }
 
@@ -230,7 +230,7 @@ impl<'a> Draft<'a> {
         let ours = describe(self.file.as_fd())?;
         match describe_at(self.dir.as_fd(), leaf) {
             Ok(entry) if (entry.dev(), entry.ino()) == (ours.dev(), ours.ino()) => Ok(()),
-            _ => Err(Failure::Told(ErrorKind::Busy, "the file was exchanged by somebody else")),
+            _ => Err(Failure::Said(ErrorKind::Busy, "the file was exchanged by somebody else")),
         }
     }
 
@@ -243,7 +243,7 @@ impl<'a> Draft<'a> {
 
     fn discard_temporary(&mut self) {
         if let Some(name) = self.temporary.take() {
-            // The guest may have moved it already; then it is the guest's own litter.
+            // The guest may have moved it already; then it is the guest's own file.
             let _ = unlinkat(self.dir.as_fd(), name, AtFlags::empty());
         }
     }
