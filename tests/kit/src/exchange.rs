@@ -3,7 +3,6 @@
 //! The stepper makes one between two system calls of the host, the race makes it without end. A guest works by handles and
 //! single names: it must lead the *host* out of the root, never go there itself.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -16,17 +15,22 @@ use crate::scene::CANARY;
 
 /// What takes the place of an entry; paths are relative to the canary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bait {
-    Link(&'static str),
+pub enum Bait<'a> {
+    Link(&'a str),
     /// Of a file of the host.
-    SecondName(&'static str),
+    SecondName(&'a str),
     Fifo,
     Directory,
     File,
 }
 
-impl Bait {
-    pub fn plant(self, outside: &Path, at: impl AsFd, name: &str) -> rustix::io::Result<()> {
+impl Bait<'_> {
+    pub fn plant(
+        self,
+        outside: &Path,
+        at: impl AsFd,
+        name: impl rustix::path::Arg,
+    ) -> rustix::io::Result<()> {
         let private = Mode::RUSR | Mode::WUSR;
         match self {
             Self::Link(to) => symlinkat(outside.join(to), at, name),
@@ -47,10 +51,10 @@ pub struct Exchange {
     /// Relative to the root.
     pub dir: &'static str,
     pub entry: &'static str,
-    pub bait: Bait,
+    pub bait: Bait<'static>,
 }
 
-const fn of(dir: &'static str, entry: &'static str, bait: Bait) -> Exchange {
+const fn of(dir: &'static str, entry: &'static str, bait: Bait<'static>) -> Exchange {
     Exchange { dir, entry, bait }
 }
 
@@ -65,11 +69,6 @@ pub const LEAF_FILE: Exchange = of("g/p", "leaf", Bait::File);
 pub const INNER_LINK: Exchange = of("g/p/leaf", "sub", Bait::Link("dir"));
 
 impl Exchange {
-    /// Makes it once, in the scene at `base`.
-    pub fn strike(&self, base: &Path) -> io::Result<()> {
-        Ok(self.hold(base, "thing")?.flip()?)
-    }
-
     /// Plants the bait in the spare room under this name, and holds what the exchange is made with.
     pub fn hold(&self, base: &Path, name: &'static str) -> rustix::io::Result<Held> {
         let (root, outside) = (open_dir(CWD, base.join("root"))?, base.join("outside"));
@@ -94,7 +93,7 @@ impl Held {
         entry: &'static str,
         spare: OwnedFd,
         name: &'static str,
-        bait: Bait,
+        bait: Bait<'_>,
         outside: &Path,
     ) -> rustix::io::Result<Self> {
         bait.plant(outside, &spare, name)?;

@@ -20,6 +20,7 @@ use crate::canary::Canary;
 use crate::env;
 
 pub use attacks::{Flip, link_and_unlink};
+pub use host::every_second;
 pub use kinds::bouts;
 pub use rig::{Volume, obstacle, play_part, race};
 pub use stage::elsewhere;

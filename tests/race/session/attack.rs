@@ -13,7 +13,7 @@ use super::{Call, Exchange, GUEST, MESSAGE, Play};
 pub(super) fn plan(play: Play, base: &Path) -> rustix::io::Result<Flip> {
     let (root, outside) = (open_dir(CWD, base.join("root"))?, base.join("outside"));
     let (call, scene) = (play.call, play.call.scene());
-    let file = |bait: Bait| -> rustix::io::Result<Flip> {
+    let file = |bait: Bait<'_>| -> rustix::io::Result<Flip> {
         let held = Held::new(reach(&root, scene)?, "f", reach(&root, scene)?, "x", bait, &outside)?;
         Ok(Box::new(move |_| {
             let _ = held.flip();
@@ -57,7 +57,7 @@ fn part(
     root: &OwnedFd,
     call: Call,
     name: &'static str,
-    bait: Bait,
+    bait: Bait<'_>,
     outside: &Path,
 ) -> rustix::io::Result<Flip> {
     let held = Held::new(reach(root, GUEST)?, name, reach(root, GUEST)?, "x", bait, outside)?;

@@ -148,7 +148,7 @@ impl Host for Hosting {
     fn call(&mut self, turn: u64, canary: &Canary) -> Outcome {
         match &self.caller {
             Caller::Victim(victim) => victim.call(turn, canary),
-            Caller::Control(control) => control.call(turn, canary),
+            Caller::Control(control) => control.call(turn),
         }
     }
 

@@ -86,7 +86,7 @@ pub(super) fn leaf_for_another_type(yard: &Yard<'_>) -> Planned {
 }
 
 /// Puts a fresh trap at the leaf, or a plain file for the naive to approve of.
-fn plant_over(yard: &Yard<'_>, trap: Bait) -> Planned {
+fn plant_over(yard: &Yard<'_>, trap: Bait<'static>) -> Planned {
     let (at, outside) = (yard.dir("g/p")?, yard.outside(""));
     Ok(Box::new(move |dice| {
         let _ = dice.pick(&[trap, Bait::File]).plant(&outside, &at, "trap");
@@ -120,7 +120,7 @@ pub(super) fn dangling_link_comes_and_goes(yard: &Yard<'_>) -> Planned {
     comes_and_goes(yard, Bait::Link("nothing"))
 }
 
-fn comes_and_goes(yard: &Yard<'_>, bait: Bait) -> Planned {
+fn comes_and_goes(yard: &Yard<'_>, bait: Bait<'_>) -> Planned {
     let (at, spare) = (yard.dir("g/p")?, yard.dir("spare")?);
     bait.plant(&yard.outside(""), &spare, "thing")?;
     Ok(Box::new(move |_| {

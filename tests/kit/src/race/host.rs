@@ -93,13 +93,6 @@ impl Caller {
     }
 
     fn call_naive(&self, naive: Naive, turn: u64) -> io::Result<Success> {
-        // Hosts that do their file work asynchronously give up the processor between check and use; so does every second
-        // call here, which makes the control work on a busy machine too.
-        let pause = || {
-            if !turn.is_multiple_of(2) {
-                std::thread::sleep(Duration::from_micros(1));
-            }
-        };
         naive(&Attempt {
             root: &self.base.join("root"),
             path: Path::new(self.aim.path),
@@ -107,7 +100,7 @@ impl Caller {
             data: self.written.as_bytes(),
             other: self.other(),
             trust: self.kind.trust,
-            pause: &pause,
+            pause: &every_second(turn),
         })
     }
 
@@ -204,6 +197,18 @@ impl Host for Caller {
         };
         // No short cut: every home is tidied.
         Some(self.homes.iter().filter(|home| undo(home)).count() > 0)
+    }
+}
+
+/// The moment between check and use.
+///
+/// Hosts that do their file work asynchronously give up the processor there; so does every second call here, which makes
+/// the controls work on a busy machine too.
+pub fn every_second(turn: u64) -> impl Fn() {
+    move || {
+        if !turn.is_multiple_of(2) {
+            std::thread::sleep(Duration::from_micros(1));
+        }
     }
 }
 
