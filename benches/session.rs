@@ -107,7 +107,7 @@ impl Way {
                 let claim = session.outbox().claim(&MessageId::new(id)).unwrap().unwrap();
                 let collected = claim.read(NAMES).unwrap();
                 let read = collected.found().map(|(_, bytes)| bytes.len()).sum();
-                assert!(claim.clear().removed.complete);
+                assert!(claim.clear().removed.is_complete());
                 read
             }
         }

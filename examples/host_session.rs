@@ -95,14 +95,14 @@ fn host() -> Result<()> {
     drop(session);
     let removed = sessions.remove(&agent)?;
     out(format!("  removed  {} files and {} directories", removed.files, removed.directories))?;
-    if !removed.complete {
+    if !removed.is_complete() {
         out("  left     what the guest has created meanwhile; the next sweep removes it")?;
     }
     guest.end();
     let swept = sessions.sweep(Duration::from_secs(3600))?;
     out(format!(
         "  swept    {} removed sessions after the guest was stopped, {} left",
-        swept.removed, swept.left_total
+        swept.removed, swept.left.total
     ))?;
     let left = sessions.list()?;
     out(format!("  now      {}", left.iter().map(SessionId::as_str).collect::<Vec<_>>().join(", ")))?;

@@ -1,142 +1,66 @@
-//! One error type for every layer, and the one table from errno to kind.
+//! One error type for every layer.
+
+mod errno;
+mod escape;
+mod kind;
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::io::Errno;
+
+use errno::meaning;
+pub(crate) use escape::escaped;
+pub use kind::ErrorKind;
 
 /// The result of every fallible call in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, in terms of what a caller would do about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The path leads out of the root.
-    Escape,
-    /// A symbolic link stands where the policy allows none.
-    Symlink,
-    /// The entry is a directory, FIFO, socket or device where a regular file is meant.
-    NotRegular,
-    /// The file has more than one name, so it may also live outside the root.
-    HardLinked,
-    /// A component that must be a directory is something else.
-    NotDirectory,
-    /// The name is taken.
-    AlreadyExists,
-    /// There is no such entry.
-    NotFound,
-    /// More bytes than the limit allows.
-    TooLarge,
-    /// More entries, levels or attempts than the limit allows, or more descriptors or memory than the system gives.
-    TooMany,
-    /// The text breaks a name rule.
-    InvalidName,
-    /// The path has a form that is never resolved.
-    InvalidPath,
-    /// The content is not what it was said to be: not base64, not of the size, not of the form.
-    InvalidData,
-    /// The path crosses a mount, or the two ends are on different file systems.
-    CrossDevice,
-    /// The kernel denies permission.
-    Denied,
-    /// No space, quota, or inodes are left.
-    NoSpace,
-    /// The file system is mounted read-only, or has become so after an error of its device.
-    ReadOnly,
-    /// Somebody holds the entry right now, or keeps changing it: try again later.
-    Busy,
-    /// The kernel or file system lacks what this needs.
-    Unsupported,
-    /// Anything else the system reports.
-    Io,
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Escape => "leads out of the root",
-            Self::Symlink => "is a symbolic link",
-            Self::NotRegular => "is not a regular file",
-            Self::HardLinked => "has more than one name",
-            Self::NotDirectory => "is not a directory",
-            Self::AlreadyExists => "name is already taken",
-            Self::NotFound => "not found",
-            Self::TooLarge => "is larger than the limit",
-            Self::TooMany => "more than the limit",
-            Self::InvalidName => "invalid name",
-            Self::InvalidPath => "invalid path",
-            Self::InvalidData => "invalid content",
-            Self::CrossDevice => "is on another mount",
-            Self::Denied => "permission denied",
-            Self::NoSpace => "no space left",
-            Self::ReadOnly => "the file system is read-only",
-            Self::Busy => "is busy",
-            Self::Unsupported => "is not supported here",
-            Self::Io => "input/output error",
-        })
-    }
-}
-
-impl ErrorKind {
-    /// The kind an errno means when nothing more is known about the call.
-    pub(crate) fn of(errno: Errno) -> Self {
-        meaning(errno).0
-    }
-}
-
-/// What an errno means when nothing more is known about the call, and how to say it if the kind's own words mislead.
-fn meaning(errno: Errno) -> (ErrorKind, Option<&'static str>) {
-    use ErrorKind as Kind;
-    match errno {
-        Errno::LOOP => (Kind::Symlink, None),
-        Errno::ISDIR | Errno::NXIO | Errno::NODEV => (Kind::NotRegular, None),
-        Errno::NOTDIR => (Kind::NotDirectory, None),
-        Errno::EXIST | Errno::NOTEMPTY => (Kind::AlreadyExists, None),
-        Errno::NOENT => (Kind::NotFound, None),
-        Errno::FBIG => (Kind::TooLarge, None),
-        Errno::MLINK => {
-            (Kind::TooMany, Some("has as many names or sub-directories as the file system takes"))
-        }
-        Errno::MFILE | Errno::NFILE => (Kind::TooMany, Some("no descriptor is left")),
-        Errno::NOMEM => (Kind::TooMany, Some("out of memory")),
-        Errno::NAMETOOLONG => (Kind::InvalidPath, None),
-        Errno::XDEV => (Kind::CrossDevice, None),
-        Errno::ACCESS | Errno::PERM => (Kind::Denied, None),
-        Errno::NOSPC | Errno::DQUOT => (Kind::NoSpace, None),
-        Errno::ROFS => (Kind::ReadOnly, None),
-        Errno::AGAIN | Errno::BUSY | Errno::TXTBSY => (Kind::Busy, None),
-        Errno::NOSYS | Errno::OPNOTSUPP => (Kind::Unsupported, None),
-        Errno::INVAL => (Kind::Unsupported, Some("the kernel or file system does not take the call")),
-        // Say, an owner that is not mapped on this mount.
-        Errno::OVERFLOW => {
-            (Kind::Unsupported, Some("has an owner, size or time that cannot be represented here"))
-        }
-        _ => (Kind::Io, None),
-    }
-}
-
 /// An operation that was refused or failed.
 ///
-/// It tells the [kind](Self::kind), the operation and the relative subject. Text that a guest chose is always
+/// It has a [kind](Self::kind), the operation and the relative subject. Text that a guest chose is always
 /// escaped, and no host path appears in it. The cause from the system, if there is one, is its
 /// [`source`](std::error::Error::source).
-#[derive(Debug, thiserror::Error)]
+///
+/// Two errors are equal if kind, operation, subject and text are, and the errno behind them if there is one. With the feature
+/// `serde` an error is serialised as its kind, operation, subject (what is not UTF-8 in it replaced) and message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation}{}: {}", Subject(.subject.as_deref()), Reason(.kind, .detail.as_deref()))]
 struct Inner {
     operation: &'static str,
     subject: Option<PathBuf>,
     kind: ErrorKind,
     detail: Option<Cow<'static, str>>,
-    source: Option<io::Error>,
+    source: Option<Cause>,
 }
+
+/// What the system reported, shared by all copies of an error.
+#[derive(Clone, Debug)]
+struct Cause(Arc<io::Error>);
+
+impl Deref for Cause {
+    type Target = io::Error;
+
+    fn deref(&self) -> &io::Error {
+        &self.0
+    }
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        (self.raw_os_error(), self.kind()) == (other.raw_os_error(), other.kind())
+    }
+}
+
+impl Eq for Cause {}
 
 struct Subject<'a>(Option<&'a Path>);
 
@@ -175,13 +99,28 @@ impl Error {
     pub(crate) fn without_subject(operation: &'static str, errno: Errno) -> Self {
         let (kind, detail) = meaning(errno);
         let detail = detail.map(Cow::Borrowed);
-        Self(Box::new(Inner { operation, subject: None, kind, detail, source: Some(errno.into()) }))
+        Self(Box::new(Inner {
+            operation,
+            subject: None,
+            kind,
+            detail,
+            source: Some(Cause(Arc::new(errno.into()))),
+        }))
     }
 
     pub(crate) fn from_errno(operation: &'static str, subject: impl AsRef<Path>, errno: Errno) -> Self {
         let mut error = Self::without_subject(operation, errno);
         error.0.subject = Some(subject.as_ref().to_path_buf());
         error
+    }
+
+    /// The error that a reader or writer of this crate put into `error`; what others report is `Io`.
+    #[cfg(any(feature = "session", feature = "artifacts"))]
+    pub(crate) fn from_io(operation: &'static str, subject: impl AsRef<Path>, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(own) => own,
+            Err(other) => Self::new(operation, subject, ErrorKind::Io).with_source(other),
+        }
     }
 
     /// Says more than the kind does; replaces the kind's text in the display.
@@ -191,30 +130,22 @@ impl Error {
     }
 
     pub(crate) fn with_source(mut self, source: io::Error) -> Self {
-        self.0.source = Some(source);
+        self.0.source = Some(Cause(Arc::new(source)));
         self
     }
 
-    /// The same failure, told of another subject.
+    /// The same failure, reported of another subject.
     pub(crate) fn about(mut self, subject: impl AsRef<Path>) -> Self {
         self.0.subject = Some(subject.as_ref().to_path_buf());
         self
     }
 
-    /// The same failure once more, as that of another operation.
+    /// The same failure, as that of another operation.
     #[cfg(feature = "session")]
     pub(crate) fn again(&self, operation: &'static str) -> Self {
-        let source = self.0.source.as_ref();
-        Self(Box::new(Inner {
-            operation,
-            subject: self.0.subject.clone(),
-            kind: self.0.kind,
-            detail: self.0.detail.clone(),
-            source: source.map(|source| match source.raw_os_error() {
-                Some(errno) => io::Error::from_raw_os_error(errno),
-                None => source.kind().into(),
-            }),
-        }))
+        let mut error = self.clone();
+        error.0.operation = operation;
+        error
     }
 
     pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
@@ -267,63 +198,21 @@ impl Error {
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = match error.kind() {
-            ErrorKind::NotFound => io::ErrorKind::NotFound,
-            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
-            ErrorKind::Escape | ErrorKind::Symlink | ErrorKind::HardLinked | ErrorKind::Denied => {
-                io::ErrorKind::PermissionDenied
-            }
-            ErrorKind::NotDirectory => io::ErrorKind::NotADirectory,
-            ErrorKind::InvalidName | ErrorKind::InvalidPath | ErrorKind::NotRegular => {
-                io::ErrorKind::InvalidInput
-            }
-            ErrorKind::InvalidData => io::ErrorKind::InvalidData,
-            ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
-            ErrorKind::CrossDevice => io::ErrorKind::CrossesDevices,
-            ErrorKind::NoSpace => io::ErrorKind::StorageFull,
-            ErrorKind::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
-            ErrorKind::Busy => io::ErrorKind::ResourceBusy,
-            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
-            ErrorKind::TooMany | ErrorKind::Io => io::ErrorKind::Other,
-        };
-        io::Error::new(kind, error)
+        Self::new(error.kind().into(), error)
     }
 }
 
-/// Longest run of untrusted text that an error message repeats.
-const SHOWN: usize = 160;
+#[cfg(feature = "serde")]
+impl serde::Serialize for Error {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
 
-/// Renders untrusted bytes as one quoted, printable line of bounded length.
-pub(crate) fn escaped(raw: &[u8]) -> Escaped<'_> {
-    Escaped(raw)
-}
-
-pub(crate) struct Escaped<'a>(&'a [u8]);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_char('"')?;
-        let mut room = SHOWN;
-        for chunk in self.0.utf8_chunks() {
-            for character in chunk.valid().chars().take(room) {
-                room -= 1;
-                match character {
-                    '"' | '\\' => write!(f, "\\{character}")?,
-                    ' '..='~' => f.write_char(character)?,
-                    // Fillers and blanks are letters that show nothing.
-                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{13441}' | '\u{13442}' => {
-                        write!(f, "{}", character.escape_unicode())?
-                    }
-                    letter if letter.is_alphanumeric() => f.write_char(letter)?,
-                    hidden => write!(f, "{}", hidden.escape_unicode())?,
-                }
-            }
-            for byte in chunk.invalid().iter().take(room) {
-                room -= 1;
-                write!(f, "\\x{byte:02x}")?;
-            }
-        }
-        f.write_str(if room == 0 { "\"…" } else { "\"" })
+        let mut fields = serializer.serialize_struct("Error", 4)?;
+        fields.serialize_field("kind", &self.kind())?;
+        fields.serialize_field("operation", self.operation())?;
+        fields.serialize_field("subject", &self.subject().map(Path::to_string_lossy))?;
+        fields.serialize_field("message", &self.to_string())?;
+        fields.end()
     }
 }
 
@@ -335,57 +224,6 @@ mod tests {
     fn display_names_operation_subject_and_reason() {
         let error = Error::new("write", "a.txt", ErrorKind::AlreadyExists);
         assert_eq!(error.to_string(), r#"write "a.txt": name is already taken"#);
-    }
-
-    #[test]
-    fn display_escapes_what_could_deceive_a_reader() {
-        let cases: [(&[u8], &str); 6] = [
-            (b"a\nb", r#""a\u{a}b""#),
-            (b"say \"hi\"", r#""say \"hi\"""#),
-            (b"\xff\xfe", r#""\xff\xfe""#),
-            ("photo\u{202e}gnp".as_bytes(), r#""photo\u{202e}gnp""#),
-            ("\u{3164}".as_bytes(), r#""\u{3164}""#),
-            ("報告é".as_bytes(), r#""報告é""#),
-        ];
-        for (raw, shown) in cases {
-            assert_eq!(escaped(raw).to_string(), shown, "{raw:?}");
-        }
-    }
-
-    #[test]
-    fn display_is_bounded_whatever_the_subject() {
-        assert!(escaped(&[b'x'; 100_000]).to_string().len() < SHOWN + 8);
-        for raw in [vec![0xff; 100_000], b"x\xff".repeat(50_000), b"\xffxx".repeat(50_000)] {
-            let shown = escaped(&raw).to_string();
-            assert!(shown.len() < SHOWN * 4 + 8, "{shown}");
-            assert!(shown.ends_with("\"…"), "what was cut off is said: {shown}");
-        }
-    }
-
-    #[test]
-    fn every_errno_that_a_caller_can_act_on_has_its_kind() {
-        let cases: [(ErrorKind, &[Errno]); 14] = [
-            (ErrorKind::Symlink, &[Errno::LOOP]),
-            (ErrorKind::NotRegular, &[Errno::ISDIR, Errno::NXIO, Errno::NODEV]),
-            (ErrorKind::NotDirectory, &[Errno::NOTDIR]),
-            (ErrorKind::AlreadyExists, &[Errno::EXIST, Errno::NOTEMPTY]),
-            (ErrorKind::NotFound, &[Errno::NOENT]),
-            (ErrorKind::TooLarge, &[Errno::FBIG]),
-            (ErrorKind::TooMany, &[Errno::MFILE, Errno::NFILE, Errno::MLINK, Errno::NOMEM]),
-            (ErrorKind::InvalidPath, &[Errno::NAMETOOLONG]),
-            (ErrorKind::CrossDevice, &[Errno::XDEV]),
-            (ErrorKind::Denied, &[Errno::ACCESS, Errno::PERM]),
-            (ErrorKind::NoSpace, &[Errno::NOSPC, Errno::DQUOT]),
-            (ErrorKind::ReadOnly, &[Errno::ROFS]),
-            (ErrorKind::Busy, &[Errno::AGAIN, Errno::BUSY, Errno::TXTBSY]),
-            (ErrorKind::Unsupported, &[Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL, Errno::OVERFLOW]),
-        ];
-        for (kind, errnos) in cases {
-            for errno in errnos {
-                assert_eq!(ErrorKind::of(*errno), kind, "{errno}");
-            }
-        }
-        assert_eq!(ErrorKind::of(Errno::IO), ErrorKind::Io);
     }
 
     #[test]
@@ -428,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn error_tells_operation_kind_and_subject() {
+    fn error_has_operation_kind_and_subject() {
         let error = Error::from_errno("read", "a/b", Errno::LOOP).with_kind(ErrorKind::Escape).about("c");
         assert_eq!((error.operation(), error.kind()), ("read", ErrorKind::Escape));
         assert_eq!(error.subject(), Some(Path::new("c")));
@@ -448,5 +286,17 @@ mod tests {
             source.downcast_ref::<io::Error>().unwrap().raw_os_error(),
             Some(Errno::NOENT.raw_os_error())
         );
+    }
+
+    #[test]
+    fn a_copy_is_equal_and_keeps_the_source() {
+        let error = Error::from_errno("read", "x", Errno::NOENT);
+        let copy = error.clone();
+        assert_eq!(copy, error);
+        let source = std::error::Error::source(&copy).and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.and_then(io::Error::raw_os_error), Some(Errno::NOENT.raw_os_error()));
+        assert_ne!(error, Error::from_errno("read", "x", Errno::LOOP).with_kind(ErrorKind::NotFound));
+        assert_ne!(error, Error::new("read", "x", ErrorKind::NotFound));
+        assert_ne!(error, error.clone().about("y"));
     }
 }

@@ -32,7 +32,7 @@
 //! assert_eq!(refused.kind(), ErrorKind::Symlink);
 //! assert_eq!(refused.to_string(), r#"read "outbox/passwd": is a symbolic link"#);
 //!
-//! assert!(root.remove_tree_contained("inbox")?.complete);
+//! assert!(root.remove_tree_contained("inbox")?.is_complete());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -89,8 +89,10 @@ compile_error!(
 
 #[cfg(feature = "artifacts")]
 pub mod artifacts;
+mod entropy;
 mod error;
 mod name;
+mod report;
 mod root;
 #[cfg(feature = "session")]
 pub mod session;
@@ -99,9 +101,10 @@ pub use cap_std::{AmbientAuthority, ambient_authority};
 
 pub use error::{Error, ErrorKind, Result};
 pub use name::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
+pub use report::{Left, Leftovers};
 pub use root::{
-    Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Left,
-    Limits, Links, List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk,
+    Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Links,
+    List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk, WalkLimits,
 };
 #[cfg(feature = "session")]
 pub use session::{Session, Sessions, SessionsConfig};

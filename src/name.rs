@@ -24,4 +24,5 @@ mod rules;
 pub use attachment::AttachmentHint;
 pub use id::{MessageId, SessionId};
 pub use path::SafePath;
+pub(crate) use path::kind_of_refused;
 pub use rules::{SafeName, safe_name};

@@ -5,6 +5,8 @@ mod acl;
 mod budget;
 mod draft;
 mod entries;
+#[cfg(any(feature = "session", feature = "artifacts"))]
+mod flock;
 mod metadata;
 mod new_file;
 mod path;
@@ -27,15 +29,17 @@ use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 pub use access::{Applied, Execute};
-pub use budget::{Budget, Left, Removed};
+pub use budget::{Budget, Removed};
 pub use entries::Ensured;
+#[cfg(any(feature = "session", feature = "artifacts"))]
+pub(crate) use flock::Flock;
 pub use metadata::{FileType, Metadata};
 pub use new_file::NewFile;
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
 
 pub use resolve::Resolver;
-pub use walk::{Entry, Limits, List, Walk};
+pub use walk::{Entry, List, Walk, WalkLimits};
 
 use crate::error::{Error, ErrorKind, Result};
 use metadata::MountId;

@@ -218,6 +218,6 @@ fn removes_with_few_descriptors() {
     assert!(!matches!(pathrs, Ok(Ok(()))), "pathrs");
     assert!(doomed.join(&deep).is_dir());
     let removed = place.beneath().remove_tree_contained_within("doomed", Budget::unlimited()).unwrap();
-    assert!(removed.complete && !doomed.exists());
+    assert!(removed.is_complete() && !doomed.exists());
     setrlimit(Resource::Nofile, before).unwrap();
 }

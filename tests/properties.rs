@@ -6,7 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use beneath::{Ensured, ErrorKind, Limits, Policy, Root};
+use beneath::{Ensured, ErrorKind, Policy, Root, WalkLimits};
 use proptest::prelude::*;
 use support::{Arena, resolvers};
 
@@ -192,7 +192,7 @@ fn take(step: &Step, root: &Root, arena: &Arena, model: &mut Model) {
                     let gone: Vec<_> =
                         model.beneath(path).into_iter().map(|path| model.0.remove(&path).unwrap()).collect();
                     let dirs = gone.iter().filter(|node| **node == Node::Dir).count() as u64;
-                    assert!(removed.complete);
+                    assert!(removed.is_complete());
                     assert_eq!((removed.directories, removed.files), (dirs, gone.len() as u64 - dirs));
                 }
             }
@@ -212,8 +212,11 @@ fn take(step: &Step, root: &Root, arena: &Arena, model: &mut Model) {
 
 /// The whole tree, seen by the walk and by plain calls, is the model's.
 fn compare(root: &Root, arena: &Arena, model: &Model) {
-    let walked: BTreeSet<_> =
-        root.walk(".", Limits::default()).unwrap().map(|entry| entry.unwrap().path().to_path_buf()).collect();
+    let walked: BTreeSet<_> = root
+        .walk(".", WalkLimits::default())
+        .unwrap()
+        .map(|entry| entry.unwrap().path().to_path_buf())
+        .collect();
     assert_eq!(walked, model.0.keys().cloned().collect());
     let snapshot = arena.snapshot();
     assert!(snapshot.paths().eq(model.0.keys().map(PathBuf::as_path)));

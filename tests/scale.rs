@@ -139,7 +139,7 @@ fn sweep(place: &Path) -> io::Result<()> {
     let names: Vec<PathBuf> = root.list(".")?.filter_map(|entry| Some(entry.ok()?.into_path())).collect();
     for name in names {
         let swept = root.remove_tree_contained_within(name, Budget::unlimited())?;
-        if !swept.complete {
+        if !swept.is_complete() {
             return Err(io::Error::other(format!("{:?} stayed", swept.left)));
         }
     }
@@ -228,9 +228,9 @@ fn remove_beneath(place: &Path, resolver: ResolverChoice) -> io::Result<()> {
     let root = Root::open_ambient(place, ambient_authority())?
         .with_policy(Policy::default().with_resolver(resolver));
     let removed = root.remove_tree_contained_within(TOP, Budget::unlimited())?;
-    match removed.complete {
+    match removed.is_complete() {
         true => Ok(()),
-        false => Err(io::Error::other(format!("{} entries left", removed.left_total))),
+        false => Err(io::Error::other(format!("{} entries left", removed.left.total))),
     }
 }
 

@@ -13,7 +13,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use beneath::{Budget, Durability, ErrorKind, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root};
+use beneath::{
+    Budget, Durability, ErrorKind, Leftovers, Links, Mounts, Policy, Resolver, ResolverChoice, Root,
+    WalkLimits,
+};
 use rustix::io::Errno;
 use support::seccomp::{Denial, denied};
 use support::{Arena, Op, for_each_policy, for_each_resolver, has_openat2, kind, skip};
@@ -266,7 +269,7 @@ fn removal_needs_neither_openat2_nor_noreplace() {
         drop(support::tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 300));
         let root = arena.open(Policy::default());
         let removed = root.remove_tree_contained("t").unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert!(arena.names(".").is_empty());
     });
 }
@@ -284,9 +287,12 @@ fn a_failure_in_the_quarantine_is_told_as_something_left() {
     let removed = denied(&[Denial::Openat2(Errno::IO)], || {
         guest.remove_tree_quarantined("t", &host, Budget::default()).unwrap()
     });
-    assert!(!removed.complete && !arena.has("guest/t"), "{removed:?}");
-    assert_eq!(removed.left_total, 1);
-    assert_eq!((removed.left[0].kind, removed.left[0].path.as_path()), (ErrorKind::Io, Path::new("")));
+    assert!(!removed.is_complete() && !arena.has("guest/t"), "{removed:?}");
+    assert_eq!(removed.left.total, 1);
+    assert_eq!(
+        (removed.left.first[0].error.kind(), removed.left.first[0].subject.as_path()),
+        (ErrorKind::Io, Path::new(""))
+    );
     assert_eq!(arena.names("host").len(), 1);
 }
 
@@ -343,9 +349,9 @@ fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
             let removed = denied(&[Denial::RemoveDir(Errno::NOTEMPTY)], || {
                 root.remove_tree_contained_within(name, Budget::unlimited().with_passes(10)).unwrap()
             });
-            assert!(!removed.complete && arena.has(name), "{removed:?}");
-            assert_eq!((removed.files, removed.directories, removed.left_total), (files, 0, 1));
-            assert_eq!(removed.left[0].kind, ErrorKind::Busy, "{removed:?}");
+            assert!(!removed.is_complete() && arena.has(name), "{removed:?}");
+            assert_eq!((removed.files, removed.directories, removed.left.total), (files, 0, 1));
+            assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Busy, "{removed:?}");
         }
     });
 }
@@ -354,19 +360,35 @@ fn a_directory_that_is_never_empty_ends_the_removal_with_its_passes() {
 fn what_cannot_be_unlinked_is_counted_and_not_tried_for_ever() {
     for_each_resolver(|root, arena| {
         arena.dir("t/d/e");
-        support::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 40);
+        support::tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 1040);
         // Unlimited, so that only what it knows to be stuck ends it.
         let removed = denied(&[Denial::Unlink(Errno::PERM)], || {
             root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
         });
-        assert!(!removed.complete, "{removed:?}");
-        assert_eq!((removed.files, removed.directories, removed.left_total), (0, 1, 40));
-        assert_eq!(removed.left.len(), 32, "a report does not grow with what is left");
-        for left in &removed.left {
-            assert_eq!((left.kind, left.path.parent()), (ErrorKind::Denied, Some(Path::new("d"))));
-            assert!(arena.at("t").join(&left.path).exists(), "{left:?}");
+        assert!(!removed.is_complete(), "{removed:?}");
+        assert_eq!((removed.files, removed.directories, removed.left.total), (0, 1, 1040));
+        assert_eq!(removed.left.first.len(), Leftovers::FIRST, "a report does not grow with what is left");
+        for left in &removed.left.first {
+            assert_eq!((left.error.kind(), left.subject.parent()), (ErrorKind::Denied, Some(Path::new("d"))));
+            assert!(arena.at("t").join(&left.subject).exists(), "{left:?}");
         }
-        assert_eq!(arena.names("t/d").len(), 40);
+        assert_eq!(arena.names("t/d").len(), 1040);
+    });
+}
+
+#[test]
+fn counts_each_leftover_once_even_if_more_was_moved_up_than_is_remembered() {
+    for_each_resolver(|root, arena| {
+        let deep = ["t"].into_iter().chain(["d"; 23]).collect::<Vec<_>>().join("/");
+        for number in 0..1200 {
+            arena.dir(format!("{deep}/{number}"));
+            arena.file(format!("{deep}/{number}/f"), "");
+        }
+        let removed = denied(&[Denial::Unlink(Errno::PERM)], || {
+            root.remove_tree_contained_within("t", Budget::unlimited()).unwrap()
+        });
+        assert!(!removed.is_complete());
+        assert_eq!((removed.files, removed.left.total), (0, 1200));
     });
 }
 
@@ -400,9 +422,9 @@ fn a_directory_that_keeps_moving_away_ends_the_removal_with_its_passes() {
     let arena = Arena::new();
     arena.file("t/d/f", "x");
     let removed = removed_unopened(&arena, Errno::XDEV, Budget::unlimited().with_passes(10));
-    assert!(!removed.complete && arena.has("t/d/f"), "{removed:?}");
-    assert_eq!((removed.directories, removed.left_total), (0, 1));
-    assert_eq!(removed.left[0].kind, ErrorKind::Busy);
+    assert!(!removed.is_complete() && arena.has("t/d/f"), "{removed:?}");
+    assert_eq!((removed.directories, removed.left.total), (0, 1));
+    assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Busy);
 }
 
 #[test]
@@ -413,9 +435,12 @@ fn a_directory_that_cannot_be_opened_goes_if_it_is_empty() {
     let arena = Arena::new();
     arena.dir("t/empty").file("t/full/f", "x");
     let removed = removed_unopened(&arena, Errno::IO, Budget::unlimited());
-    assert!(!removed.complete && arena.has("t/full/f") && !arena.has("t/empty"), "{removed:?}");
-    assert_eq!((removed.directories, removed.left_total), (1, 1));
-    assert_eq!((removed.left[0].kind, removed.left[0].path.as_path()), (ErrorKind::Io, Path::new("full")));
+    assert!(!removed.is_complete() && arena.has("t/full/f") && !arena.has("t/empty"), "{removed:?}");
+    assert_eq!((removed.directories, removed.left.total), (1, 1));
+    assert_eq!(
+        (removed.left.first[0].error.kind(), removed.left.first[0].subject.as_path()),
+        (ErrorKind::Io, Path::new("full"))
+    );
 }
 
 #[test]
@@ -459,7 +484,7 @@ fn an_entry_that_cannot_be_described_counts_and_the_rest_follows() {
     for (limit, expected) in
         [(3, vec![ErrorKind::Io; 3]), (2, vec![ErrorKind::Io, ErrorKind::Io, ErrorKind::TooMany])]
     {
-        let mut walk = root.walk("d", Limits::default().with_entries(limit)).unwrap();
+        let mut walk = root.walk("d", WalkLimits::default().with_entries(limit)).unwrap();
         denied(&[Denial::Statx(Errno::IO)], || {
             assert_eq!(walk.by_ref().map(kind).collect::<Vec<_>>(), expected);
         });

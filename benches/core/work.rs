@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use beneath::{Access, Execute, HardLinks, Limits, Policy, Root, ambient_authority};
+use beneath::{Access, Execute, HardLinks, Policy, Root, WalkLimits, ambient_authority};
 use cap_std::fs::Dir;
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
@@ -312,7 +312,10 @@ fn remove(base: &Path, label: &str, grow: fn(&Path)) -> Group {
     let lines = vec![
         removing("std", Box::new(move || fs::remove_dir_all(&plain).unwrap())),
         removing("raw", Box::new(move || raw_remove(&raw, c"top".to_owned()))),
-        removing("beneath", Box::new(move || assert!(root.remove_tree_contained("top").unwrap().complete))),
+        removing(
+            "beneath",
+            Box::new(move || assert!(root.remove_tree_contained("top").unwrap().is_complete())),
+        ),
         removing("cap-std", Box::new(move || cap.remove_dir_all("top").unwrap())),
         removing("pathrs", Box::new(move || other.remove_all("top").unwrap())),
     ];
@@ -392,7 +395,7 @@ fn walk(base: &Path) -> Group {
         }),
         once("raw", move || raw_sizes(&raw, ".", true)),
         once("beneath", move || {
-            let walk = root.walk(".", Limits::default()).unwrap();
+            let walk = root.walk(".", WalkLimits::default()).unwrap();
             walk.map(|entry| entry.unwrap())
                 .filter(|entry| entry.metadata().is_file())
                 .map(|entry| entry.metadata().len())

@@ -63,6 +63,16 @@ fn meant<'a>(key: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
     (start == prefix.as_bytes() && key.len() < 1025 && oracle::path(rest)).then_some(rest)
 }
 
+/// How a key that has none is refused: what follows the prefix may try to leave.
+fn refusal(key: &[u8], prefix: &str) -> ErrorKind {
+    match key.strip_prefix(prefix.as_bytes()) {
+        Some(rest) if key.len() < 1025 && str::from_utf8(rest).is_ok() && !rest.ends_with(b"/") => {
+            oracle::refusal(rest)
+        }
+        _ => ErrorKind::InvalidPath,
+    }
+}
+
 fn read(prefix: &Prefix, spelled: &str, key: &[u8]) {
     match (prefix.path(key), meant(key, spelled)) {
         (Ok(path), Some(rest)) => {
@@ -70,7 +80,7 @@ fn read(prefix: &Prefix, spelled: &str, key: &[u8]) {
             assert_eq!(prefix.key(&path).expect("a key that was read is short enough").as_bytes(), key);
         }
         (Err(error), None) => {
-            assert_eq!(error.kind(), ErrorKind::InvalidPath);
+            assert_eq!(error.kind(), refusal(key, spelled));
             check_shown(&error);
         }
         (read, meant) => panic!("{key:?} under {spelled:?} is {read:?}, meant {meant:?}"),
@@ -123,7 +133,7 @@ fn fold(name: &str) -> String {
 
 /// Why the plan refuses a key, or the path it keeps.
 fn judged<'a>(key: &'a [u8], size: u64, prefix: &str, limits: &Limits) -> Result<&'a str, ErrorKind> {
-    let path = meant(key, prefix).and_then(|path| str::from_utf8(path).ok()).ok_or(ErrorKind::InvalidPath)?;
+    let path = meant(key, prefix).and_then(|path| str::from_utf8(path).ok()).ok_or(refusal(key, prefix))?;
     let components: Vec<&str> = path.split('/').collect();
     if ["skills", "strasse", "k"].contains(&fold(components[0]).as_str()) {
         return Err(ErrorKind::InvalidPath);

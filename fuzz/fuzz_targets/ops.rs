@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
 use beneath::{
-    Budget, Ensured, ErrorKind, HardLinks, Limits, Links, Policy, ResolverChoice, Root, ambient_authority,
+    Budget, Ensured, ErrorKind, HardLinks, Links, Policy, ResolverChoice, Root, WalkLimits, ambient_authority,
 };
 use beneath_fuzz::tree::{Meant, Node, SECRET, Tree, checked};
 use libfuzzer_sys::fuzz_target;
@@ -460,7 +460,7 @@ impl Run<'_> {
             (Ok(removed), Ok(path)) => {
                 let gone = self.tree.take(&path);
                 let dirs = gone.iter().filter(|(_, node)| *node == Node::Dir).count() as u64;
-                assert!(removed.complete, "remove {raw:?}: {removed:?}");
+                assert!(removed.is_complete(), "remove {raw:?}: {removed:?}");
                 assert_eq!(
                     (removed.directories, removed.files),
                     (dirs, gone.len() as u64 - dirs),
@@ -526,8 +526,12 @@ impl Run<'_> {
 
     /// The whole tree, seen by the walk and by plain calls.
     fn compare(&self) {
-        let walked: BTreeSet<_> =
-            self.root.walk(".", Limits::default()).unwrap().map(|entry| entry.unwrap().into_path()).collect();
+        let walked: BTreeSet<_> = self
+            .root
+            .walk(".", WalkLimits::default())
+            .unwrap()
+            .map(|entry| entry.unwrap().into_path())
+            .collect();
         assert_eq!(walked, self.tree.nodes.keys().cloned().collect());
         for (path, node) in &self.tree.nodes {
             let real = self.dir.join(path);

@@ -127,7 +127,7 @@ pub fn checked(raw: &[u8], meant: Meant) -> Result<PathBuf, ErrorKind> {
         !matches!(**part, [] | [b'.'] | [b'.', b'.']) && part.len() <= 255 && !part.contains(&0)
     };
     if raw.len() > 4095 || !components.iter().all(fine) {
-        return Err(InvalidPath);
+        return Err(crate::oracle::refusal(raw));
     }
     Ok(components.into_iter().map(OsStr::from_bytes).collect())
 }

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::lines::{self, NewLines};
-use super::record::{Digest, Record, hex, unhex};
+use super::record::{Digest, Record, unhex};
 use super::state::forget;
+use crate::entropy::hex;
 use crate::error::Result;
 use crate::name::SafePath;
 use crate::root::Root;
@@ -185,5 +186,5 @@ impl Intent {
 }
 
 fn line(path: &SafePath, digest: &Digest) -> String {
-    format!("{}\t{}\n", hex(digest), path.as_str())
+    format!("{}\t{}\n", hex(*digest), path.as_str())
 }

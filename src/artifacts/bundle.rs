@@ -28,9 +28,10 @@ use super::plan::Planned;
 use super::progress::{Event, Step};
 use super::record::Digest;
 use super::source::Source;
-use super::state::{Lock, Places, blocking, discard, forget, lock_named};
+use super::state::{Places, blocking, discard, forget, lock_named};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
+use crate::root::Flock;
 use crate::root::NewFile;
 use slot::Slot;
 
@@ -178,7 +179,7 @@ impl Bundles {
         self.replace(bundle, slot, lock).await
     }
 
-    async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Lock>) -> Result<Installed> {
+    async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Flock>) -> Result<Installed> {
         let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
         blocking("write", move || {
             discard(&places.staging, &held.id)?;
@@ -205,7 +206,7 @@ impl Bundles {
         .await
     }
 
-    async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Lock>) -> Result<()> {
+    async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Flock>) -> Result<()> {
         let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
         let prefix = self.0.prefix.join(&home);
         if bundle.manifest.files.len() as u64 > self.0.limits.objects {
@@ -294,7 +295,7 @@ impl Bundles {
 struct Leaf {
     places: Arc<Places>,
     /// Held as long as anything may still be written.
-    _lock: Arc<Lock>,
+    _lock: Arc<Flock>,
     path: String,
 }
 

@@ -61,7 +61,7 @@ pub(crate) trait Target: Clone + Send + 'static {
     /// Makes the file of an object that was small enough to be held; where that may block.
     fn write(&self, path: &SafePath, bytes: &[u8]) -> Result<()> {
         let mut file = self.open()?;
-        file.write_all(bytes).map_err(|error| written(path, error))?;
+        file.write_all(bytes).map_err(|error| Error::from_io("write", path, error))?;
         self.commit(file)
     }
 }
@@ -222,7 +222,7 @@ impl<T: Target> Download<'_, T> {
                     return Ok(Filed::Whole(Content::Filed { digest: hash.finalize().into(), size }));
                 };
                 hash.update(&chunk);
-                file.write_all(&chunk).map_err(|error| written(&path, error))?;
+                file.write_all(&chunk).map_err(|error| Error::from_io("write", &path, error))?;
             }
             Ok(Filed::Part(file, hash))
         });
@@ -294,13 +294,5 @@ pub(crate) async fn within<T>(
     match timeout(limit, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::new("get", subject, ErrorKind::Io).with_detail("the store is silent")),
-    }
-}
-
-/// The error of a write, out of the [`std::io::Error`] that carries it.
-pub(crate) fn written(subject: &SafePath, error: std::io::Error) -> Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::new("write", subject, ErrorKind::Io).with_source(error),
     }
 }

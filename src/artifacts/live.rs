@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Artifacts;
 use super::base::{Base, Intent};
-use super::fetch::{Content, Fetcher, Target, written};
+use super::fetch::{Content, Fetcher, Target};
 use super::leftover::Leftovers;
 use super::plan::{Planned, is_reserved};
 use super::record::{Digest, Record};
@@ -157,7 +157,7 @@ impl Leaf {
     async fn write(self, bytes: Bytes) -> Result<u64> {
         blocking("materialise", move || {
             let mut file = self.open()?;
-            file.write_all(&bytes).map_err(|error| written(&self.path, error))?;
+            file.write_all(&bytes).map_err(|error| Error::from_io("write", &self.path, error))?;
             self.commit(file)?;
             Ok(bytes.len() as u64)
         })

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::source::{Body, Condition, Listed, changed};
 use super::state::blocking;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Limits, Metadata, NewFile, Root};
+use crate::root::{Metadata, NewFile, Root, WalkLimits};
 
 /// Most entries of one listing, directories included.
 const ENTRIES: u64 = 10_000_000;
@@ -155,7 +155,7 @@ impl Draft {
 }
 
 fn walk(root: &Root, prefix: &str, sender: &mpsc::Sender<Result<Listed>>) -> Result<()> {
-    let entries = match root.walk(prefix.trim_end_matches('/'), Limits::default().with_entries(ENTRIES)) {
+    let entries = match root.walk(prefix.trim_end_matches('/'), WalkLimits::default().with_entries(ENTRIES)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),

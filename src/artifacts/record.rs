@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::entropy::hex;
 use crate::name::SafePath;
 use crate::root::Metadata;
 
@@ -61,7 +62,7 @@ impl Record {
             None => out.push('-'),
         }
         out.push('\t');
-        out.push_str(&hex(&self.digest));
+        out.push_str(&hex(self.digest));
         let _ = match &self.stamp {
             Some(s) => write!(out, "\t{} {} {} {} {}", s.dev, s.ino, s.size, s.modified, s.changed),
             None => write!(out, "\t-"),
@@ -96,15 +97,6 @@ fn parse_stamp(numbers: &str) -> Option<Stamp> {
         changed: parts.next()?.parse().ok()?,
     };
     if parts.next().is_some() { None } else { Some(stamp) }
-}
-
-pub(crate) fn hex(digest: &Digest) -> String {
-    let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' - 10 + value };
-    let digits = digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-    let mut text = Vec::with_capacity(64);
-    text.extend(digits);
-    // All of it is ASCII.
-    String::from_utf8(text).unwrap_or_default()
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Digest> {

@@ -15,9 +15,9 @@ use super::progress::{Event, Progress, Step};
 use super::publish::{Published, publish};
 use super::record::Record;
 use super::stage::{RESTORE, Stage};
-use super::state::{Lock, Places, blocking, discard, lock};
+use super::state::{Places, blocking, discard, lock};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::Root;
+use crate::root::{Flock, Root};
 pub use report::{Ended, OnLocal, RestoreReport, Restored};
 
 /// Objects written to staging in one go.
@@ -85,7 +85,7 @@ impl Artifacts {
         .await
     }
 
-    async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Lock>) -> Result<RestoreReport> {
+    async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Flock>) -> Result<RestoreReport> {
         self.progress.tell(&Event::Entered(Step::Listing));
         let listing = self.source.list(&self.prefix);
         let plan = Plan::read(listing, &self.prefix, &self.limits, &self.reserved).await?;
@@ -217,7 +217,7 @@ impl Artifacts {
     }
 
     /// Publishes what is staged and draws up the report.
-    async fn finish(&self, run: Finish, lock: Arc<Lock>) -> Result<RestoreReport> {
+    async fn finish(&self, run: Finish, lock: Arc<Flock>) -> Result<RestoreReport> {
         let (places, progress) = (Arc::clone(&self.places), self.progress.clone());
         blocking("publish", move || {
             let report = run.publish(&places, &progress);

@@ -25,7 +25,7 @@ use super::plan::is_reserved;
 use super::record::{Digest, Stamp, nanoseconds};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SafePath};
-use crate::root::{HardLinks, Limits, Root};
+use crate::root::{HardLinks, Root, WalkLimits};
 
 /// Time stamps may stand still for a tick of the kernel's clock, at most 10 ms.
 const TICK: i128 = 50_000_000;
@@ -155,7 +155,8 @@ impl Snapshot {
     ) -> Result<Self> {
         let start = SystemTime::now();
         let mut snapshot = Self::default();
-        let mut walk = root.walk(".", Limits::default().with_entries(limits.objects.saturating_mul(2)))?;
+        let mut walk =
+            root.walk(".", WalkLimits::default().with_entries(limits.objects.saturating_mul(2)))?;
         let mut too_long: Option<PathBuf> = None;
         for entry in walk.by_ref() {
             let entry = match entry {

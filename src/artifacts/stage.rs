@@ -11,9 +11,9 @@ use super::plan::Planned;
 use super::publish::TREE;
 use super::record::Record;
 use super::snapshot::digest;
-use super::state::{Lock, Places, discard, forget};
+use super::state::{Places, discard, forget};
 use crate::error::Result;
-use crate::root::{Limits, NewFile, Root};
+use crate::root::{Flock, NewFile, Root, WalkLimits};
 
 /// The directory of a restore in staging.
 pub(crate) const RESTORE: &str = "restore";
@@ -25,12 +25,12 @@ pub(crate) struct Stage {
     places: Arc<Places>,
     log: Mutex<Log>,
     /// Held as long as anything may still be written, even after the caller has gone.
-    _lock: Arc<Lock>,
+    _lock: Arc<Flock>,
 }
 
 impl Stage {
     /// Opens the tree for more files.
-    pub(crate) fn open(places: Arc<Places>, lock: Arc<Lock>) -> Result<Self> {
+    pub(crate) fn open(places: Arc<Places>, lock: Arc<Flock>) -> Result<Self> {
         places.staging.ensure_dir(TREE)?;
         places.staging.ensure_dir(PARTS)?;
         let log = Mutex::new(Log::append(&places.state)?);
@@ -141,7 +141,7 @@ fn is_whole(tree: &Root, record: &Record) -> bool {
 /// Removes all but the given files and the directories of `objects`.
 fn keep_only(tree: &Root, objects: &[Planned], staged: &[(usize, Record)]) -> Result<()> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
-    for entry in tree.walk(".", Limits::default().with_entries(u64::MAX))? {
+    for entry in tree.walk(".", WalkLimits::default().with_entries(u64::MAX))? {
         let entry = entry?;
         let is_directory = entry.metadata().is_dir();
         let is_wanted = |path: &str| {

@@ -1,15 +1,11 @@
 //! The three directories that artifacts work in, the lock on them, and how blocking work is done.
 
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Root};
+use crate::root::{Flock, Root};
 
 /// The longest that a call waits for another one, in this process or elsewhere, to finish.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -80,32 +76,20 @@ impl Places {
     }
 }
 
-/// An advisory lock, free again when dropped or when the process ends, however it ends.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    _file: ContainedFile,
-}
-
 /// Takes the lock on restoring and mirroring.
-pub(crate) async fn lock(state: &Root) -> Result<Arc<Lock>> {
+pub(crate) async fn lock(state: &Root) -> Result<Arc<Flock>> {
     lock_named(state, "artifacts.lock".into()).await
 }
 
 /// Takes the lock `name` in `state`, waiting a while for it.
-pub(crate) async fn lock_named(state: &Root, name: String) -> Result<Arc<Lock>> {
-    match state.write_exclusive(&name, b"") {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let file = state.open_contained(&name)?;
+pub(crate) async fn lock_named(state: &Root, name: String) -> Result<Arc<Flock>> {
     let start = Instant::now();
     loop {
-        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Arc::new(Lock { _file: file })),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < LOCK_WAIT => {
+        match Flock::try_take(state, Path::new(&name), "lock") {
+            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < LOCK_WAIT => {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            Err(errno) => return Err(Error::from_errno("lock", &name, errno)),
+            lock => return lock.map(Arc::new),
         }
     }
 }
@@ -127,7 +111,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) fn discard(root: &Root, path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     match root.remove_tree_contained(path) {
-        Ok(removed) if removed.complete => Ok(()),
+        Ok(removed) if removed.is_complete() => Ok(()),
         Ok(_) => Err(Error::new("remove", path, ErrorKind::Busy)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

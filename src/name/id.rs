@@ -9,9 +9,10 @@ use std::time::SystemTime;
 
 use super::path::SafePath;
 use super::rules::SafeName;
+use crate::entropy::unguessable;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A message's id as one safe directory name.
 ///
@@ -133,7 +134,7 @@ impl SessionId {
     /// # Ok::<(), beneath::Error>(())
     /// ```
     pub fn generate() -> Result<Self> {
-        Ok(Self(SafeName::built(mapping::hex(fresh::random()?))))
+        Ok(Self(SafeName::built(random()?)))
     }
 
     /// Makes a new id that starts with `time` in UTC, so that names sort by it, followed by 128 random bits.
@@ -152,7 +153,7 @@ impl SessionId {
     /// # Ok::<(), beneath::Error>(())
     /// ```
     pub fn generate_at(time: SystemTime) -> Result<Self> {
-        Ok(Self(SafeName::built(format!("{}-{}", fresh::timestamp(time), mapping::hex(fresh::random()?)))))
+        Ok(Self(SafeName::built(format!("{}-{}", fresh::timestamp(time), random()?))))
     }
 
     /// Reads an id back from the name of its directory.
@@ -251,3 +252,8 @@ macro_rules! is_a_component {
 
 is_a_component!(MessageId);
 is_a_component!(SessionId);
+
+/// 128 bits that nobody can guess.
+fn random() -> Result<String> {
+    unguessable().map_err(|errno| Error::without_subject("generate id", errno))
+}

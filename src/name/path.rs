@@ -41,7 +41,8 @@ impl SafePath {
     /// Accepts `raw` as a relative path, or says which rule it breaks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPath`]; the message names the rule and the byte offset.
+    /// [`ErrorKind::Escape`] for an absolute path or one with a `..`, [`ErrorKind::InvalidPath`] for any other; the
+    /// message names the rule and the byte offset.
     ///
     /// ```
     /// use beneath::SafePath;
@@ -65,8 +66,7 @@ impl SafePath {
     /// or the full absolute spelling only.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPath`] if what is left is no [`SafePath`], in particular if `raw` is a virtual root
-    /// itself.
+    /// Those of [`new`](Self::new) if what is left is no [`SafePath`], in particular if `raw` is a virtual root itself.
     ///
     /// ```
     /// use beneath::SafePath;
@@ -92,7 +92,7 @@ impl SafePath {
             Err(breach) => Err(breach.shifted(raw.len() - path.len()).into_error(
                 OPERATION,
                 raw.as_bytes(),
-                ErrorKind::InvalidPath,
+                kind_of_refused(path.as_bytes()),
             )),
         }
     }
@@ -215,6 +215,13 @@ impl SafePath {
         let rest = self.0.strip_prefix(&base.0)?.strip_prefix('/')?;
         Some(Self(rest.to_owned()))
     }
+}
+
+/// The kind for a path that is refused for its form: an attempt to leave is called so, whatever else is wrong with it.
+pub(crate) fn kind_of_refused(path: &[u8]) -> ErrorKind {
+    let leaves =
+        path.starts_with(b"/") || path.split(|byte| *byte == b'/').any(|component| component == b"..");
+    if leaves { ErrorKind::Escape } else { ErrorKind::InvalidPath }
 }
 
 fn check_path(path: &str) -> Result<(), Breach<'_>> {

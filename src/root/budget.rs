@@ -1,9 +1,12 @@
 //! How much a removal may do, and what it did.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
+use crate::error::Error;
+#[cfg(doc)]
 use crate::error::ErrorKind;
+use crate::report::Leftovers;
 
 /// Bounds on a removal, so that a guest that keeps creating cannot keep the host.
 ///
@@ -27,8 +30,8 @@ use crate::error::ErrorKind;
 /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
 /// root.ensure_dir("job/a/b")?;
 /// let little = beneath::Budget::default().with_entries(1).with_time(Duration::from_secs(1));
-/// assert!(!root.remove_tree_contained_within("job", little)?.complete);
-/// assert!(root.remove_tree_contained("job")?.complete);
+/// assert!(!root.remove_tree_contained_within("job", little)?.is_complete());
+/// assert!(root.remove_tree_contained("job")?.is_complete());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +85,12 @@ impl Budget {
 }
 
 /// What a removal did.
-#[derive(Clone, Debug, Default)]
+///
+/// Nothing that a removal does helps against a read-only subvolume of btrfs, which a guest without privileges can make
+/// inside its tree: it stays with all that is in it, reported once with the kind of a read-only file system. The owner or root
+/// clears the flag with `btrfs property set <path> ro false`; the next removal takes it away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "a removal may be incomplete"]
 #[non_exhaustive]
 pub struct Removed {
@@ -90,25 +98,33 @@ pub struct Removed {
     pub files: u64,
     /// How many directories are gone, the top included.
     pub directories: u64,
-    /// Whether the top itself is gone.
-    pub complete: bool,
-    /// What stayed and why; no more than the first 32.
-    pub left: Vec<Left>,
-    /// How many entries are known to have stayed.
-    pub left_total: u64,
+    /// What is known to have stayed, by its path relative to the top, which is empty for the top itself. For what is too deep
+    /// for a path of the kernel's it is the lowest directory around it that a path reaches. The kind is
+    /// [`Busy`](ErrorKind::Busy) if the budget ran out.
+    pub left: Leftovers,
+    pub(crate) complete: bool,
 }
 
-/// Something a removal could not remove.
-///
-/// Nothing that a removal does helps against a read-only subvolume of btrfs, which a guest without privileges can make
-/// inside its tree: it stays with all that is in it, reported once with the kind of a read-only file system. The owner or root clears the flag
-/// with `btrfs property set <path> ro false`; the next removal takes it away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Left {
-    /// Where it is, relative to the top; empty for the top itself. For what is too deep for a path of the kernel's, the
-    /// lowest directory around it that a path reaches.
-    pub path: PathBuf,
-    /// Why it is still there; [`Busy`](ErrorKind::Busy) if the budget ran out.
-    pub kind: ErrorKind,
+impl Removed {
+    /// Nothing is there any more.
+    #[cfg(feature = "session")]
+    pub(crate) fn all() -> Self {
+        Self { complete: true, ..Self::default() }
+    }
+
+    /// The top stayed, for this reason.
+    pub(crate) fn nothing(error: Error) -> Self {
+        Self { left: Leftovers::one("", error), ..Self::default() }
+    }
+
+    /// Whether the top itself is gone, and so everything in it.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// What stayed, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
 }

@@ -1,6 +1,5 @@
 //! A file on its way to its name: unnamed or under a temporary name, and published through its handle.
 
-use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -9,10 +8,10 @@ use rustix::fs::{
     renameat_with, unlinkat,
 };
 use rustix::io::{Errno, retry_on_intr};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::resolve::{Handle, describe, describe_at, own_descriptors};
 use super::{Access, Durability, acl};
+use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A new file under its own name, and nothing else.
@@ -307,17 +306,7 @@ pub(super) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     openat(dir, c".", OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A name that no guest can guess, and that tells a person whose it is.
+/// A name that no guest can guess, and that shows a person whose it is.
 pub(super) fn unguessable_name() -> rustix::io::Result<String> {
-    let mut random = [0_u8; 16];
-    let mut filled = 0;
-    while let Some(rest) = random.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        filled += retry_on_intr(|| getrandom(&mut *rest, GetRandomFlags::empty()))?;
-    }
-    let mut name = String::from(".beneath-");
-    for byte in random {
-        // Writing to a String cannot fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    Ok(name)
+    unguessable().map(|digits| format!(".beneath-{digits}"))
 }

@@ -1,5 +1,6 @@
 //! What the kernel says about an entry.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
@@ -27,7 +28,7 @@ pub enum FileType {
 }
 
 /// What the kernel says about one entry at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Metadata {
     mode: u16,
     nlink: u32,
@@ -41,6 +42,43 @@ pub struct Metadata {
     modified: Stamp,
     changed: Stamp,
     created: Option<Stamp>,
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metadata")
+            .field("file_type", &self.file_type())
+            .field("mode", &Octal(self.mode()))
+            .field("nlink", &self.nlink)
+            .field("uid", &self.uid)
+            .field("gid", &self.gid)
+            .field("ino", &self.ino)
+            .field("size", &self.size)
+            .field("modified", &self.modified)
+            .field("changed", &self.changed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Metadata {
+    fn eq(&self, other: &Self) -> bool {
+        let what = |of: &Self| (of.mode, of.nlink, of.uid, of.gid, of.ino, of.size, of.blocks);
+        let when = |of: &Self| (of.accessed, of.modified, of.changed, of.created);
+        // Not by `MountId::is`, by which an unknown mount is not even itself.
+        let mount = |of: &Self| (of.mount.id, of.mount.device);
+        (what(self), when(self), mount(self)) == (what(other), when(other), mount(other))
+    }
+}
+
+impl Eq for Metadata {}
+
+/// A mode, as people read it.
+pub(super) struct Octal(pub(super) u32);
+
+impl fmt::Debug for Octal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#o}", self.0)
+    }
 }
 
 /// Seconds and nanoseconds since the epoch.
@@ -208,7 +246,7 @@ impl MountId {
     pub(super) fn is(self, other: Self) -> bool {
         match (self.id, other.id) {
             (Some(this), Some(that)) => this == that,
-            // Before 5.8 the kernel does not tell. The device misses a bind mount of the same file system.
+            // Before 5.8 the kernel does not report it. The device misses a bind mount of the same file system.
             _ => self.device == other.device,
         }
     }

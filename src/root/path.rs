@@ -4,12 +4,16 @@
 //! slash makes even `O_NOFOLLOW` follow the last one.
 //!
 //! Defence: a path is split here, once, into a parent and one last component with no slash. Everything that has
-//! a second meaning (`..`, `.`, `//`, a leading slash, NUL) is refused, so each file has one spelling.
+//! a second meaning (`..`, `.`, `//`, a leading slash, NUL) is refused, so each file has one spelling. A leading slash or a
+//! `..` is an attempt to leave, and reported as one.
+//!
+//! What remains: nothing that a text can say. What the entries are is decided by the kernel.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::name::kind_of_refused;
 
 /// Longest path the kernel takes, without its NUL.
 const PATH_BYTES: usize = 4095;
@@ -39,7 +43,7 @@ impl<'a> Checked<'a> {
     pub(super) fn new(operation: &'static str, path: &'a Path, meant: Meant) -> Result<Self> {
         let raw = path.as_os_str().as_bytes();
         let refuse =
-            |why: &'static str| Err(Error::new(operation, path, ErrorKind::InvalidPath).with_detail(why));
+            |why: &'static str| Err(Error::new(operation, path, kind_of_refused(raw)).with_detail(why));
         if raw.is_empty() {
             return refuse("path is empty");
         }

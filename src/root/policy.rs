@@ -1,5 +1,9 @@
 //! What a [`Root`](super::Root) allows, and how the files it makes look.
 
+use std::fmt;
+
+use super::metadata::Octal;
+
 /// What a [`Root`](super::Root) does about links, mounts, modes and durability.
 ///
 /// The default refuses symbolic links, hard links on read and mount crossings, makes files `0600` and
@@ -183,12 +187,24 @@ pub enum ResolverChoice {
 /// Mode and owner of the files and directories a [`Root`](super::Root) creates.
 ///
 /// Both are set through the handle of the new entry, so the umask has no say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Access {
     file_mode: u32,
     dir_mode: u32,
     owner: Option<u32>,
     group: Option<u32>,
+}
+
+impl fmt::Debug for Access {
+    /// Modes in octal, as people read them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("file_mode", &Octal(self.file_mode))
+            .field("dir_mode", &Octal(self.dir_mode))
+            .field("owner", &self.owner)
+            .field("group", &self.group)
+            .finish()
+    }
 }
 
 impl Default for Access {
@@ -218,14 +234,14 @@ impl Access {
 
     /// Gives new entries to `uid`; needs the privilege to do so.
     ///
-    /// [`u32::MAX`] is nobody's id, and stands for no change as it does for the kernel.
+    /// [`u32::MAX`] is nobody's id, and means no change, as it does to the kernel.
     #[must_use]
     pub const fn with_owner(mut self, uid: u32) -> Self {
         self.owner = some_id(uid);
         self
     }
 
-    /// Gives new entries to `gid`; needs membership or privilege. [`u32::MAX`] stands for no change.
+    /// Gives new entries to `gid`; needs membership or privilege. [`u32::MAX`] means no change.
     ///
     /// Directories that the group may use get the set-group-id bit, so that what a guest makes in them is the group's too,
     /// whatever group the guest itself runs with.

@@ -18,17 +18,19 @@ mod frame;
 mod removal;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
 use super::Root;
-use super::budget::{Budget, Left, Removed};
+use super::budget::{Budget, Removed};
 use super::draft::{rename_new, unguessable_name};
 use super::path::{Checked, Meant};
 use super::resolve::{describe_at, subject};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 use removal::Removal;
 
 const OPERATION: &str = "remove";
@@ -43,7 +45,7 @@ impl Root {
     ///
     /// # Races
     /// Nothing outside the tree is touched, whatever the guest does. A guest that keeps creating makes it end with
-    /// [`complete`](Removed::complete) false. The number of calls and the time between them are bounded, a single call is
+    /// [`is_complete`](Removed::is_complete) false. The number of calls and the time between them are bounded, a single call is
     /// not: a guest that is inside a large `write`, or that serves the file system, can make the kernel wait. See
     /// [`Budget`] for what to do about it.
     ///
@@ -53,7 +55,7 @@ impl Root {
     /// root.ensure_dir("job/out")?;
     /// root.write_exclusive("job/out/log", "done")?;
     /// let removed = root.remove_tree_contained("job")?;
-    /// assert!(removed.complete);
+    /// assert!(removed.is_complete());
     /// assert_eq!((removed.files, removed.directories), (1, 2));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -110,13 +112,9 @@ impl Root {
             return Err(failed(errno));
         }
         // It has lost its name, so from here on whatever goes wrong is reported as something left.
-        Ok(Removal::new(quarantine, budget).run(quarantine.as_fd(), name.as_bytes()).unwrap_or_else(
-            |errno| Removed {
-                left: vec![Left { path: PathBuf::new(), kind: ErrorKind::of(errno) }],
-                left_total: 1,
-                ..Removed::default()
-            },
-        ))
+        Ok(Removal::new(quarantine, budget)
+            .run(quarantine.as_fd(), name.as_bytes())
+            .unwrap_or_else(|errno| Removed::nothing(failed(errno))))
     }
 }
 

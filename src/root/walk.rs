@@ -74,7 +74,7 @@ impl Root {
     ///
     /// # Races
     /// Each entry was, at some moment, in the directory it is shown in; the directory may have moved since.
-    pub fn walk(&self, path: impl AsRef<Path>, limits: Limits) -> Result<Walk> {
+    pub fn walk(&self, path: impl AsRef<Path>, limits: WalkLimits) -> Result<Walk> {
         let path = Checked::new("walk", path.as_ref(), Meant::DirectoryOrRoot)?;
         let dir = self.open("walk", path, DIRECTORY)?;
         Ok(Walk {
@@ -92,19 +92,19 @@ impl Root {
 
 /// Bounds on a [`Walk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct WalkLimits {
     entries: u64,
     depth: u32,
 }
 
-impl Default for Limits {
+impl Default for WalkLimits {
     /// A million entries, 64 levels.
     fn default() -> Self {
         Self { entries: 1_000_000, depth: 64 }
     }
 }
 
-impl Limits {
+impl WalkLimits {
     /// Ends the walk after `entries` entries.
     #[must_use]
     pub fn with_entries(mut self, entries: u64) -> Self {
@@ -121,7 +121,7 @@ impl Limits {
 }
 
 /// One entry of a [`List`] or [`Walk`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     path: PathBuf,
     metadata: Metadata,
@@ -248,7 +248,7 @@ pub struct Walk {
     enter: Option<PathBuf>,
     seen: u64,
     truncated: bool,
-    limits: Limits,
+    limits: WalkLimits,
 }
 
 impl Walk {

@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Session, event};
-use crate::error::{ErrorKind, Result};
-use crate::root::{Access, Applied, Execute, FileType, Left, Limits, Metadata, Root};
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::Leftovers;
+use crate::root::{Access, Applied, Execute, FileType, Metadata, Root, WalkLimits};
 
-/// How many failures a report tells by name.
-const TOLD: usize = 32;
 /// How long one call waits, in all, for files that have just changed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -32,14 +31,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Hardening {
     access: Access,
     execute: Execute,
-    limits: Limits,
+    limits: WalkLimits,
 }
 
 impl Hardening {
     /// Applies `access`, clears execute bits of files, within the default limits.
     #[must_use]
     pub fn new(access: Access) -> Self {
-        Self { access, execute: Execute::Clear, limits: Limits::default() }
+        Self { access, execute: Execute::Clear, limits: WalkLimits::default() }
     }
 
     /// Sets what happens to the execute bits of files.
@@ -51,7 +50,7 @@ impl Hardening {
 
     /// Bounds the walk.
     #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
+    pub fn with_limits(mut self, limits: WalkLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -74,10 +73,8 @@ pub struct Hardened {
     pub hard_links: u64,
     /// FIFOs, sockets and devices, which are skipped.
     pub special: u64,
-    /// What could not be changed or looked at, and why; no more than the first few.
-    pub failed: Vec<Left>,
-    /// How many could not be.
-    pub failed_total: u64,
+    /// What could not be changed or looked at, and why.
+    pub failed: Leftovers,
     /// Directories that changed meanwhile and entries that vanished: what the guest moved may have been missed.
     pub unsettled: u64,
     /// Whether the limits cut something off.
@@ -89,7 +86,7 @@ impl Hardened {
     /// hard links and special files do not count.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.failed_total == 0 && self.unsettled == 0 && !self.truncated
+        self.failed.is_empty() && self.unsettled == 0 && !self.truncated
     }
 
     fn applied(&mut self, file_type: FileType, applied: Applied) {
@@ -100,19 +97,14 @@ impl Hardened {
         self.changed += u64::from(applied == Applied::Changed);
     }
 
-    fn refused(&mut self, path: PathBuf, kind: ErrorKind) {
-        match kind {
+    fn refuse(&mut self, path: PathBuf, error: Error) {
+        match error.kind() {
             ErrorKind::Symlink => self.links += 1,
             ErrorKind::HardLinked => self.hard_links += 1,
             ErrorKind::NotRegular => self.special += 1,
             // The guest has removed it, or moved it to where the walk has been.
             ErrorKind::NotFound => self.unsettled += 1,
-            kind => {
-                self.failed_total += 1;
-                if self.failed.len() < TOLD {
-                    self.failed.push(Left { path, kind });
-                }
-            }
+            _ => self.failed.add(path, error),
         }
     }
 }
@@ -161,13 +153,13 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
     enter(&mut report, path.to_path_buf());
     let mut walk = root.walk(path, hardening.limits)?;
     report.applied(FileType::Directory, top);
-    // A directory is told before it is entered, so one that forbids entering allows it by then.
+    // A directory is listed before it is entered, so one that forbids entering allows it by then.
     for entry in walk.by_ref() {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
                 event::refused("harden", &error);
-                report.refused(error.subject().unwrap_or(path).to_path_buf(), error.kind());
+                report.refuse(error.subject().unwrap_or(path).to_path_buf(), error);
                 continue;
             }
         };
@@ -184,7 +176,7 @@ pub fn harden_tree(root: &Root, path: impl AsRef<Path>, hardening: Hardening) ->
             }
             Err(error) => {
                 event::refused("harden", &error);
-                report.refused(inside, error.kind());
+                report.refuse(inside, error);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clear::remove_entry;
@@ -14,7 +14,7 @@ use super::slot::Slot;
 use super::{Attachment, Session, Ticket, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafePath};
-use crate::root::{FileType, Left, Metadata, Removed, Root};
+use crate::root::{FileType, Metadata, Removed, Root};
 
 /// How many entries [`Claim::undeclared`] tells.
 const UNDECLARED: usize = 1000;
@@ -307,13 +307,12 @@ impl<'s> Claim<'s> {
     ///
     /// # Races
     /// A guest that holds a descriptor into the directory may keep creating until the budget is spent; the report is then
-    /// not [complete](Removed::complete). What goes of a message [in place](Place::InPlace) is what is under the
+    /// not [complete](Removed::is_complete). What goes of a message [in place](Place::InPlace) is what is under the
     /// host's name for it; a new message of the same id is not touched.
     pub fn clear(self) -> Cleared {
         let removed = self.discard().unwrap_or_else(|error| {
             event::refused("clear", &error);
-            let left = vec![Left { path: PathBuf::new(), kind: error.kind() }];
-            Removed { left_total: 1, left, ..Removed::default() }
+            Removed::nothing(error)
         });
         event::left_behind("clear", &removed);
         Cleared { removed }
@@ -388,7 +387,7 @@ pub(super) fn one_name(raw: &str) -> Result<SafePath> {
 }
 
 pub(super) fn gone() -> Removed {
-    Removed { complete: true, ..Removed::default() }
+    Removed::all()
 }
 
 /// A file whose bytes are taken off the room of its message as they are read: its size is the guest's to change.

@@ -37,14 +37,11 @@ fn remove_entry_within(session: &Session, part: Part, name: &Path, budget: Budge
     let path = part.as_ref().join(name);
     let trash = session.host().descend(TRASH)?;
     let removed = match session.guest().remove_tree_quarantined(&path, &trash, budget) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Ok(Removed { complete: true, ..Removed::default() })
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Removed::all()),
         // Either the entry or the part itself is a link; the second is refused again.
-        Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => session
-            .guest()
-            .remove_file(&path)
-            .map(|()| Removed { files: 1, complete: true, ..Removed::default() }),
+        Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => {
+            session.guest().remove_file(&path).map(|()| Removed { files: 1, ..Removed::all() })
+        }
         result => result,
     }?;
     event::left_behind("clear", &removed);

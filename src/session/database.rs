@@ -256,10 +256,7 @@ impl Session {
         let mut file = super::collect::OutboxFile::new(file, path, max_bytes)?;
         let name = Path::new(STAGING).join(format!("{}.db", SessionId::generate()?));
         let mut copy = self.host().new_file(&name)?;
-        std::io::copy(&mut file, &mut copy).map_err(|error| match error.downcast::<Error>() {
-            Ok(own) => own,
-            Err(other) => Error::new("copy database", path, ErrorKind::Io).with_source(other),
-        })?;
+        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io("copy database", path, error))?;
         copy.commit()?;
         Ok(name)
     }

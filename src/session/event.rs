@@ -24,8 +24,8 @@ pub(super) fn replaced(part: &'static str, file_type: FileType) {
 /// A removal ended before all was gone.
 pub(super) fn left_behind(operation: &'static str, removed: &crate::root::Removed) {
     #[cfg(feature = "tracing")]
-    if !removed.complete {
-        tracing::warn!(target: "beneath", operation, left = removed.left_total, "removal incomplete");
+    if !removed.is_complete() {
+        tracing::warn!(target: "beneath", operation, left = removed.left.total, "removal incomplete");
     }
     #[cfg(not(feature = "tracing"))]
     let _ = (operation, removed);

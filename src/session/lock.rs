@@ -1,15 +1,12 @@
 //! One worker at a time, across threads and processes.
 
-use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
-
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 
 use super::Session;
 use super::home::Home;
-use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Root};
+use crate::error::{ErrorKind, Result};
+use crate::root::{Flock, Root};
 
 /// On the host's side, so that the guest can neither take it nor remove it.
 const LOCK: &str = "state/lock";
@@ -19,22 +16,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// The exclusive right to work on a session; dropping it gives it up, and so does the death of the process.
 #[derive(Debug)]
 #[must_use = "the lock ends when this is dropped"]
-pub struct SessionLock {
-    file: ContainedFile,
-    /// The process that took it.
-    holder: u32,
-}
-
-impl Drop for SessionLock {
-    /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
-    fn drop(&mut self) {
-        // In a child it is the parent's to give up.
-        if self.holder == std::process::id() {
-            // Should it fail, the lock ends with the last descriptor.
-            let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
-        }
-    }
-}
+pub struct SessionLock(Flock);
 
 impl Session {
     /// Takes the session's lock if nobody holds it.
@@ -94,40 +76,13 @@ impl SessionLock {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if it is the lock of another session, or of one that was removed since.
     pub(super) fn must_be_of(&self, session: &Session) -> Result<()> {
-        let (now, held) = (session.host().metadata(LOCK)?, self.file.metadata());
-        match (now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id() {
+        match self.0.is_at(session.host(), Path::new(LOCK))? {
             true => Ok(()),
-            false => Err(busy()),
+            false => Err(Flock::busy(Path::new(LOCK), OPERATION)),
         }
     }
 }
 
 pub(super) fn lock(host: &Root) -> Result<SessionLock> {
-    // Opened before it is made: on a full disk a lock that is held must not look like one that cannot be made.
-    let file = match host.open_contained(LOCK) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            match host.write_exclusive(LOCK, "") {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-            host.open_contained(LOCK)?
-        }
-        file => file?,
-    };
-    match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(busy()),
-        Err(errno) => return Err(Error::from_errno(OPERATION, LOCK, errno)),
-    }
-    let lock = SessionLock { file, holder: std::process::id() };
-    // Whoever removed the lock's file meanwhile held the lock on a file that is no longer the session's.
-    let (now, held) = (host.metadata(LOCK)?, lock.file.metadata());
-    if (now.dev(), now.ino()) != (held.dev(), held.ino()) {
-        return Err(busy());
-    }
-    Ok(lock)
-}
-
-fn busy() -> Error {
-    Error::new(OPERATION, LOCK, ErrorKind::Busy).with_detail("is held by another worker")
+    Flock::try_take(host, Path::new(LOCK), OPERATION).map(SessionLock)
 }

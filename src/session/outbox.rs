@@ -24,9 +24,10 @@ use super::clear::{Deadline, sweep_until};
 use super::layout::{CLAIMED, Part, TRASH};
 use super::retire::{Swept, age};
 use super::{Session, event, slot};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
-use crate::root::{Left, Metadata};
+use crate::report::Leftovers;
+use crate::root::Metadata;
 
 pub use turn::{Collection, Disposition, Failed, Ledger};
 
@@ -52,10 +53,8 @@ pub struct Outbox<'s> {
 pub struct Messages {
     /// The messages, oldest first by the kernel's clock.
     pub ids: Vec<MessageId>,
-    /// Entries that are no message, and why; no more than the first few.
-    pub refused: Vec<Left>,
-    /// How many entries are no message.
-    pub refused_total: u64,
+    /// Entries that are no message, and why.
+    pub refused: Leftovers,
     /// Whether there are more entries than were looked at.
     pub truncated: bool,
 }
@@ -104,10 +103,8 @@ impl<'s> Outbox<'s> {
                 (_, link) if link.is_symlink() => ErrorKind::Symlink,
                 _ => ErrorKind::NotDirectory,
             };
-            messages.refused_total += 1;
-            if messages.refused.len() < REPORTED {
-                messages.refused.push(Left { path: entry.into_path(), kind });
-            }
+            let error = Error::new("list messages", entry.path(), kind);
+            messages.refused.add(entry.into_path(), error);
         }
         found.sort_by(|(one, a), (other, b)| one.changed().cmp(&other.changed()).then_with(|| a.cmp(b)));
         messages.ids = found.into_iter().map(|(_, id)| id).collect();

@@ -13,10 +13,9 @@ use super::sessions::{NEW, REMOVED};
 use super::{Sessions, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
-use crate::root::{Left, Limits, Metadata, Removed, Root};
+use crate::report::Leftovers;
+use crate::root::{Metadata, Removed, Root, WalkLimits};
 
-/// How many leftovers a report tells by name.
-const TOLD: usize = 32;
 /// How many entries, and levels, of the guest's side are looked at for the latest change.
 const LOOKED_AT: u64 = 1_000_000;
 const LOOKED_INTO: u32 = 64;
@@ -32,30 +31,25 @@ pub struct Swept {
     pub kept: u64,
     /// Whether the budget's time was over before everything was looked at.
     pub out_of_time: bool,
-    /// What should have gone and did not, and why; no more than the first few.
-    pub left: Vec<Left>,
-    /// How many should have gone and did not.
-    pub left_total: u64,
+    /// What should have gone and did not, and why.
+    pub left: Leftovers,
 }
 
 impl Swept {
     pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
         match outcome {
-            Ok(removed) if removed.complete => self.removed += 1,
+            Ok(removed) if removed.is_complete() => self.removed += 1,
             Ok(removed) => {
-                let kind = removed.left.first().map_or(ErrorKind::Busy, |left| left.kind);
-                self.leave(path, kind);
+                let first = removed.left.first.into_iter().next().map(|left| left.error);
+                self.leave(path, first.unwrap_or_else(|| Error::new("sweep", path, ErrorKind::Busy)));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => self.leave(path, error.kind()),
+            Err(error) => self.leave(path, error),
         }
     }
 
-    fn leave(&mut self, path: &Path, kind: ErrorKind) {
-        self.left_total += 1;
-        if self.left.len() < TOLD {
-            self.left.push(Left { path: path.to_path_buf(), kind });
-        }
+    fn leave(&mut self, path: &Path, error: Error) {
+        self.left.add(path, error);
     }
 }
 
@@ -152,7 +146,7 @@ impl Sessions {
     /// Removes a session that could not be renamed. The marker goes last, since it says that the rest is to go.
     fn destroy_in_place(&self, name: &str) -> Result<Removed> {
         let budget = self.config.budget();
-        let mut parts = Removed { complete: true, ..Removed::default() };
+        let mut parts = Removed::all();
         for part in [GUEST, HOST] {
             match self.root.remove_tree_contained_within(Path::new(name).join(part), budget) {
                 Ok(removed) => add(&mut parts, removed),
@@ -160,7 +154,7 @@ impl Sessions {
                 Err(error) => return Err(error),
             }
         }
-        if parts.complete {
+        if parts.is_complete() {
             add(&mut parts, self.root.remove_tree_contained_within(name, budget)?);
         }
         event::left_behind("remove session", &parts);
@@ -254,7 +248,7 @@ impl Sessions {
 
     fn sweep_by(&self, ages: &Ages, idle: Duration) -> Result<Swept> {
         let survey = self.survey()?;
-        let mut swept = Swept { left: survey.refused, left_total: survey.refused_total, ..Swept::default() };
+        let mut swept = Swept { left: survey.refused, ..Swept::default() };
         for name in survey.remains {
             // A session that is being made right now is young.
             let young = || match self.root.metadata(&name) {
@@ -301,7 +295,7 @@ impl Sessions {
                 _ => {}
             }
         }
-        let limits = Limits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
+        let limits = WalkLimits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
         let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
         let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
             Ok(walk) => walk,
@@ -329,6 +323,5 @@ fn add(sum: &mut Removed, part: Removed) {
     sum.files += part.files;
     sum.directories += part.directories;
     sum.complete &= part.complete;
-    sum.left.extend(part.left);
-    sum.left_total += part.left_total;
+    sum.left.absorb(part.left);
 }

@@ -68,7 +68,7 @@ pub(super) const REMOVED: &str = ".removed-";
 /// assert!(session.verify().is_sound());
 /// assert_eq!(sessions.list()?, [id.clone()]);
 ///
-/// assert!(sessions.remove(&id)?.complete);
+/// assert!(sessions.remove(&id)?.is_complete());
 /// assert!(!sessions.exists(&id)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

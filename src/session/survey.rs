@@ -5,10 +5,7 @@ use super::sessions::{NEW, REMOVED};
 use super::{Sessions, event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
-use crate::root::Left;
-
-/// How many refusals are reported by name.
-const REPORTED: usize = 32;
+use crate::report::Leftovers;
 
 /// What [`Sessions::survey`] found.
 #[derive(Clone, Debug, Default)]
@@ -18,21 +15,16 @@ pub struct Survey {
     pub sessions: Vec<SessionId>,
     /// The names of all groups, sorted.
     pub groups: Vec<SafeName>,
-    /// Directories that could not be read, and why; no more than the first few.
-    pub refused: Vec<Left>,
-    /// How many directories could not be read.
-    pub refused_total: u64,
+    /// Directories that could not be read, and why.
+    pub refused: Leftovers,
     /// What interrupted calls have left.
     pub(super) remains: Vec<String>,
 }
 
 impl Survey {
-    fn refuse(&mut self, error: &Error, name: &str) {
-        event::refused("list sessions", error);
-        self.refused_total += 1;
-        if self.refused.len() < REPORTED {
-            self.refused.push(Left { path: name.into(), kind: error.kind() });
-        }
+    fn refuse(&mut self, error: Error, name: &str) {
+        event::refused("list sessions", &error);
+        self.refused.add(name, error);
     }
 
     fn add(&mut self, kind: Kind, name: &str) -> Result<()> {
@@ -84,7 +76,7 @@ impl Sessions {
                 Ok(entry) => entry,
                 Err(error) => match error.subject().and_then(|name| name.to_str()).map(str::to_owned) {
                     Some(name) if !name.is_empty() => {
-                        survey.refuse(&error, &name);
+                        survey.refuse(error, &name);
                         continue;
                     }
                     // The directory itself cannot be read any further.
@@ -99,7 +91,7 @@ impl Sessions {
             } else if SafeName::new(name).is_ok()
                 && let Err(error) = kind_of(&self.root, name).and_then(|kind| survey.add(kind, name))
             {
-                survey.refuse(&error, name);
+                survey.refuse(error, name);
             }
         }
         survey.sessions.sort_unstable();

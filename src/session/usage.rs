@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::Session;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::Limits;
+use crate::root::WalkLimits;
 
 /// What a session's guest side holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,15 +95,15 @@ impl Session {
     /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
     /// # let sessions = beneath::Sessions::new(root, Default::default());
     /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
-    /// use beneath::{Limits, session::Quota};
+    /// use beneath::{WalkLimits, session::Quota};
     ///
     /// session.guest().write_exclusive("workspace/a.txt", "hello")?;
-    /// let usage = session.usage(Limits::default())?;
+    /// let usage = session.usage(WalkLimits::default())?;
     /// assert_eq!((usage.bytes, usage.entries), (5, 4));
     /// Quota::unlimited().with_bytes(1 << 20).check(&usage)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn usage(&self, limits: Limits) -> Result<Usage> {
+    pub fn usage(&self, limits: WalkLimits) -> Result<Usage> {
         let mut usage = Usage::default();
         let mut shared = HashSet::new();
         let mut walk = self.guest().walk(".", limits)?;

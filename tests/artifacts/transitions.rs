@@ -42,7 +42,7 @@ pub(crate) fn get_ahead(path: &Path) {
         root.replace("d/f", "x").unwrap();
         root.replace("d/f", "y").unwrap();
         fs::write(path.join("d/g"), "x").unwrap();
-        assert!(root.remove_tree_contained("d").unwrap().complete);
+        assert!(root.remove_tree_contained("d").unwrap().is_complete());
     }
     fs::remove_dir(path).unwrap();
 }

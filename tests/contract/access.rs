@@ -338,3 +338,14 @@ fn no_list_outlives_the_change_of_owner() {
         assert!(done > 2_000, "{done} of 20,000 succeeded");
     });
 }
+
+#[test]
+fn modes_are_shown_in_octal() {
+    for_each_resolver(|root, arena| {
+        arena.file("f", "x").mode("f", 0o640);
+        let shown = format!("{:?}", root.metadata("f").unwrap());
+        assert!(shown.contains("mode: 0o640"), "{shown}");
+    });
+    let shown = format!("{:?}", Access::shared().with_group(7));
+    assert_eq!(shown, "Access { file_mode: 0o660, dir_mode: 0o2770, owner: None, group: Some(7) }");
+}

@@ -124,7 +124,7 @@ fn class_d_removal_stays_inside() {
         };
         plant(&arena.outside());
         arena.file("msg-b/f", "b").file("database", "db").file("msg-a/f", "a");
-        assert!(root.remove_tree_contained("msg-a").unwrap().complete);
+        assert!(root.remove_tree_contained("msg-a").unwrap().is_complete());
         assert_eq!(arena.content("msg-b/f"), b"b");
         assert_eq!(arena.content("database"), b"db");
         assert_eq!(arena.names(".").len(), 2);
@@ -149,8 +149,8 @@ fn class_e_depth_beyond_descriptors() {
                 fs::remove_dir_all(arena.at("control")).is_err(),
                 "the plain way runs out of descriptors"
             );
-            assert!(root.remove_tree_contained("t").unwrap().complete);
-            assert!(root.remove_tree_contained("control").unwrap().complete);
+            assert!(root.remove_tree_contained("t").unwrap().is_complete());
+            assert!(root.remove_tree_contained("control").unwrap().is_complete());
         }
     });
 }
@@ -162,7 +162,7 @@ fn class_f_modes_change_only_by_handle() {
             arena.dir("t/closed").link("t/closed/out", arena.outside()).link("t/out", arena.outside());
             arena.link("t/secret", arena.outside().join("secret")).mode("t/closed", 0);
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             // The canary's modes and change times are verified with the arena.
             let canary = arena.throwaway();
             arena.link("control", &canary);
@@ -254,11 +254,11 @@ fn class_k_names_that_travel() {
         let outside = arena.outside();
         let absolute = outside.join("secret");
         let names =
-            ["../outside/secret", "..", "./../outside/secret", "a/../../outside/secret", "/etc/passwd", ""];
+            ["../outside/secret", "..", "./../outside/secret", "a/../../outside/secret", "/etc/passwd"];
         arena.dir("a").file(RENAME_SOURCE, "x");
         for op in Op::ALL {
             for name in names.into_iter().map(Path::new).chain([absolute.as_path()]) {
-                assert_eq!(kind(op.run(root, name)), ErrorKind::InvalidPath, "{op:?} {}", name.display());
+                assert_eq!(kind(op.run(root, name)), ErrorKind::Escape, "{op:?} {}", name.display());
             }
         }
         let control = arena.root().join("../outside/secret");
@@ -373,7 +373,7 @@ fn class_q_every_descriptor_limit_is_survived() {
             }
             assert!(succeeded > 100);
             let budget = Budget::unlimited();
-            assert!(root.remove_tree_contained_within("a", budget).unwrap().complete);
+            assert!(root.remove_tree_contained_within("a", budget).unwrap().is_complete());
             let leak = File::open(arena.at("f")).unwrap();
             assert_eq!(child::open_descriptors(), before + 1, "the count sees a leak");
             drop(leak);

@@ -21,7 +21,7 @@ fn a_hundred_thousand_levels_go_at_64_descriptors_and_a_small_stack() {
             let worker = std::thread::Builder::new().stack_size(256 << 10);
             let removed =
                 worker.spawn(move || root.remove_tree_contained("t").unwrap()).unwrap().join().unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!(removed.directories, u64::from(LEVELS) + 1);
             assert!(arena.names(".").is_empty());
             assert_eq!(child::open_descriptors(), before - 1, "the root itself was closed");
@@ -39,7 +39,7 @@ fn two_hundred_thousand_entries_go_without_a_list_of_them() {
         let root = arena.open(Policy::default());
         let before = child::peak_memory();
         let removed = root.remove_tree_contained("t").unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!(removed.files, u64::from(ENTRIES));
         let grown = child::peak_memory() - before;
         assert!(grown < 4 << 20, "{grown} bytes more");
@@ -75,7 +75,7 @@ fn a_directory_that_is_wide_and_deep_is_walked_within_limits() {
         tree::wide(File::open(arena.root()).unwrap(), 50_000);
         let root = arena.open(Policy::default());
         let before = child::peak_memory();
-        let limits = beneath::Limits::default().with_entries(20_000);
+        let limits = beneath::WalkLimits::default().with_entries(20_000);
         let mut walk = root.walk(".", limits).unwrap();
         let seen = walk.by_ref().take_while(Result::is_ok).count();
         assert_eq!(seen, 20_000);

@@ -185,14 +185,14 @@ fn read_only_subvolumes_are_left_at_once_and_the_rest_goes() {
         let before = arena.snapshot();
         let refusal = kind(root.write_exclusive("t/read-only/new", ""));
         let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_entries(100)).unwrap();
-        assert!(!removed.complete && removed.left_total < 10, "{removed:?}");
-        assert!(removed.left.iter().all(|left| left.kind == refusal), "{removed:?}");
-        assert!(removed.left.iter().all(|left| left.path.starts_with("read-only")), "{removed:?}");
+        assert!(!removed.is_complete() && removed.left.total < 10, "{removed:?}");
+        assert!(removed.left.first.iter().all(|left| left.error.kind() == refusal), "{removed:?}");
+        assert!(removed.left.first.iter().all(|left| left.subject.starts_with("read-only")), "{removed:?}");
         assert_eq!((removed.files, removed.directories), (3, 3), "{removed:?}");
         assert_eq!(arena.names("t").len(), 1);
         let kept = |path: &Path| path.starts_with("t/read-only");
         assert!(before.paths().filter(|path| kept(path)).all(|path| arena.has(path)));
         assert!(run("btrfs", &["property", "set", &read_only, "ro", "false"]));
-        assert!(root.remove_tree_contained("t").unwrap().complete);
+        assert!(root.remove_tree_contained("t").unwrap().is_complete());
     });
 }

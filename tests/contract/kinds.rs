@@ -154,7 +154,7 @@ fn a_file_system_of_another_kind_is_used_as_far_as_it_goes() {
         root.ensure_dir("d").unwrap();
         root.rename("new", "d/moved").unwrap();
         assert_eq!(root.read_contained("d/moved", 9).unwrap(), b"z");
-        assert!(root.remove_tree_contained("d").unwrap().complete);
+        assert!(root.remove_tree_contained("d").unwrap().is_complete());
     });
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use beneath::{
-    Access, Durability, ErrorKind, Execute, HardLinks, Limits, Links, Mounts, Policy, ResolverChoice,
+    Access, Durability, ErrorKind, Execute, HardLinks, Links, Mounts, Policy, ResolverChoice, WalkLimits,
 };
 use rustix::mount::{MountFlags, mount, mount_bind};
 
@@ -151,7 +151,7 @@ fn following_never_removes_the_target() {
         .link("t/out", arena.outside())
         .link("top", "d")
         .link("file", "d/f");
-    assert!(root.remove_tree_contained("t").unwrap().complete);
+    assert!(root.remove_tree_contained("t").unwrap().is_complete());
     root.remove_file("file").unwrap();
     assert_eq!(arena.content("d/f"), b"x");
     assert_eq!(kind(root.remove_tree_contained("top")), ErrorKind::Symlink);
@@ -265,7 +265,7 @@ fn listing_and_walking_show_a_mount_without_entering_it() {
             let names: Vec<_> = root.list(".").unwrap().filter_map(Result::ok).collect();
             assert!(names.iter().any(|entry| entry.file_name() == "mnt"));
             let mut refused = 0;
-            for item in root.walk(".", Limits::default()).unwrap() {
+            for item in root.walk(".", WalkLimits::default()).unwrap() {
                 match item {
                     Ok(entry) => assert!(
                         !entry.path().ends_with("canary") && !entry.path().ends_with("mnt/f"),
@@ -292,8 +292,8 @@ fn removal_stops_at_mounts_and_says_so() {
             arena.file("d/a", "x").file("d/z/y", "x");
             let _mounted = plant_mounts(&arena);
             let removed = root.remove_tree_contained("d").unwrap();
-            assert!(!removed.complete);
-            assert!(removed.left.iter().any(|left| left.path.ends_with("bind")), "{removed:?}");
+            assert!(!removed.is_complete());
+            assert!(removed.left.first.iter().any(|left| left.subject.ends_with("bind")), "{removed:?}");
             assert!(arena.has("d/bind/canary"), "removed through a mount");
             assert!(!arena.has("d/a") && !arena.has("d/z"), "the rest goes");
         }
@@ -343,7 +343,7 @@ fn crossing_mounts_does_not_let_removal_cross() {
             let root = arena.open(Policy::default().with_mounts(Mounts::Cross).with_resolver(choice));
             let _mounted = plant_mounts(&arena);
             let removed = root.remove_tree_contained("d").unwrap();
-            assert!(!removed.complete);
+            assert!(!removed.is_complete());
             assert!(arena.has("d/bind/canary"));
         }
     });
@@ -372,7 +372,7 @@ fn reads_and_writes_without_a_usable_proc() {
                 root.write_exclusive("new", "y").unwrap();
                 root.replace("new", "z").unwrap();
                 root.ensure_dir("a/b").unwrap();
-                assert!(root.remove_tree_contained("a").unwrap().complete);
+                assert!(root.remove_tree_contained("a").unwrap().is_complete());
                 drop(covered);
                 assert_eq!(arena.names(".").len(), 4);
                 assert_eq!(arena.content("new"), b"z");

@@ -32,9 +32,9 @@ fn removes_everything_a_guest_can_make() {
         arena.file(format!("t/{}", "n".repeat(255)), "").hard_link("t/second", arena.at("t/a/b/f"));
         arena.file("sibling/f", "stays");
         let removed = root.remove_tree_contained("t").unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!((removed.files, removed.directories), (13, 4));
-        assert!(removed.left.is_empty() && removed.left_total == 0);
+        assert!(removed.left.is_empty() && removed.left.total == 0);
         assert!(!arena.has("t"));
         assert_eq!(arena.content("sibling/f"), b"stays");
     });
@@ -73,7 +73,7 @@ fn modes_without_permission_do_not_stop_the_owner() {
             }
             arena.mode("t/z", 0);
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert!(!arena.has("t"));
         });
     });
@@ -98,7 +98,7 @@ fn directories_that_take_no_change_do_not_stop_the_owner() {
                 deep.pop();
             }
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!((removed.files, removed.directories), (2, 45));
         });
     });
@@ -111,7 +111,7 @@ fn a_link_to_the_root_of_the_host_is_only_unlinked() {
         for_each_resolver(|root, arena| {
             arena.file("t/a/f", "x").link("t/host", "/").link("t/a/host", "/").link("t/tmp", "/tmp");
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!((removed.files, removed.directories), (4, 2));
         });
     });
@@ -123,7 +123,7 @@ fn a_top_without_permission_goes_too() {
         for_each_resolver(|root, arena| {
             arena.file("t/a/f", "x").mode("t", 0);
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert!(!arena.has("t"));
         });
     });
@@ -138,9 +138,9 @@ fn what_it_may_not_remove_is_reported_and_the_rest_goes() {
             arena.mode(".", 0o500);
             let removed = root.remove_tree_contained("t").unwrap();
             arena.mode(".", 0o700);
-            assert!(!removed.complete, "{removed:?}");
-            assert_eq!(removed.left_total, 1, "{removed:?}");
-            assert_eq!(removed.left[0].kind, ErrorKind::Denied);
+            assert!(!removed.is_complete(), "{removed:?}");
+            assert_eq!(removed.left.total, 1, "{removed:?}");
+            assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Denied);
             assert!(arena.names("t").is_empty());
         });
     });
@@ -153,12 +153,12 @@ fn a_budget_of_entries_is_kept() {
         tree::wide(fs::File::open(arena.at("t")).unwrap(), 1_000);
         let budget = Budget::unlimited().with_entries(100);
         let removed = root.remove_tree_contained_within("t", budget).unwrap();
-        assert!(!removed.complete);
-        assert!(!removed.left.is_empty() && removed.left_total > 0);
+        assert!(!removed.is_complete());
+        assert!(!removed.left.is_empty() && removed.left.total > 0);
         let left = arena.names("t").len();
         assert!((800..1_000).contains(&left), "{left} left");
         assert_eq!(removed.files, 1_000 - left as u64);
-        assert!(root.remove_tree_contained_within("t", Budget::unlimited()).unwrap().complete);
+        assert!(root.remove_tree_contained_within("t", Budget::unlimited()).unwrap().is_complete());
     });
 }
 
@@ -171,7 +171,7 @@ fn a_budget_of_entries_counts_directories() {
         }
         let budget = Budget::unlimited().with_entries(100);
         let removed = root.remove_tree_contained_within("t", budget).unwrap();
-        assert!(!removed.complete);
+        assert!(!removed.is_complete());
         assert!((45..=55).contains(&removed.directories), "{removed:?}");
         assert_eq!(arena.names("t").len() as u64, 200 - removed.directories);
     });
@@ -183,13 +183,13 @@ fn each_bound_of_a_budget_holds_alone() {
         arena.file("t/d/f", "x");
         for budget in [Budget::unlimited().with_time(Duration::ZERO), Budget::default().with_entries(0)] {
             let removed = root.remove_tree_contained_within("t", budget).unwrap();
-            assert!(!removed.complete && arena.has("t/d/f"), "{removed:?}");
-            assert_eq!((removed.left_total, removed.left[0].kind), (1, ErrorKind::Busy));
+            assert!(!removed.is_complete() && arena.has("t/d/f"), "{removed:?}");
+            assert_eq!((removed.left.total, removed.left.first[0].error.kind()), (1, ErrorKind::Busy));
         }
         // Where nobody interferes, no second pass is needed, not even for more than one bufferful of names.
         tree::wide(fs::File::open(arena.at("t/d")).unwrap(), 3_000);
         let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0)).unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
     });
 }
 
@@ -207,7 +207,7 @@ fn what_is_moved_up_costs_no_pass() {
         drop(bottom);
         let root = arena.open(Policy::default().with_resolver(choice));
         let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0)).unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!((removed.files, removed.directories), (1_100, 1_124));
     }
 }
@@ -218,7 +218,7 @@ fn a_budget_of_nothing_removes_nothing() {
         arena.file("t/f", "x");
         let budget = Budget::unlimited().with_time(Duration::ZERO).with_entries(0);
         let removed = root.remove_tree_contained_within("t", budget).unwrap();
-        assert!(!removed.complete);
+        assert!(!removed.is_complete());
         assert!(arena.has("t/f"));
     });
 }
@@ -240,7 +240,7 @@ fn deep_trees_go_at_few_descriptors() {
                 let root = worker
                     .spawn(move || {
                         let removed = root.remove_tree_contained("t").unwrap();
-                        assert!(removed.complete, "{removed:?}");
+                        assert!(removed.is_complete(), "{removed:?}");
                         assert_eq!((removed.files, removed.directories), (4, u64::from(levels) + 1));
                         root
                     })
@@ -271,7 +271,7 @@ fn a_tree_goes_with_the_descriptors_that_are_left() {
                 let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_passes(0));
                 setrlimit(Resource::Nofile, limit).unwrap();
                 let removed = removed.unwrap();
-                assert!(removed.complete, "{spare} spare: {removed:?}");
+                assert!(removed.is_complete(), "{spare} spare: {removed:?}");
                 assert_eq!((removed.files, removed.directories), (3, 21));
             }
         }
@@ -285,11 +285,11 @@ fn no_more_than_24_directories_are_held() {
         arena.dir("t");
         drop(tree::deep(fs::File::open(arena.at("t")).unwrap(), "d", 40));
         let removed = root.remove_tree_contained_within("t", Budget::unlimited().with_entries(24)).unwrap();
-        assert_eq!((removed.directories, removed.complete), (0, false), "{removed:?}");
+        assert_eq!((removed.directories, removed.is_complete()), (0, false), "{removed:?}");
         assert_eq!(tree::depth(fs::File::open(arena.at("t")).unwrap(), "d"), 23);
         assert_eq!(arena.names("t").len(), 2, "the rest was moved up");
         let removed = root.remove_tree_contained("t").unwrap();
-        assert_eq!((removed.directories, removed.complete), (41, true), "{removed:?}");
+        assert_eq!((removed.directories, removed.is_complete()), (41, true), "{removed:?}");
     });
 }
 
@@ -312,7 +312,7 @@ fn branches_at_every_level_go_too() {
             drop(at);
             let root = arena.open(Policy::default().with_resolver(choice));
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!((removed.files, removed.directories), (600, 1_201));
             assert!(arena.names(".").is_empty());
         }
@@ -361,10 +361,10 @@ fn a_guest_that_keeps_creating_does_not_hold_it_beyond_its_budget() {
             let budget = Budget::unlimited().with_time(TIME);
             let (removed, took, waited) =
                 besieged(&arena.at(&top), || root.remove_tree_contained_within(&top, budget).unwrap());
-            assert_eq!(removed.complete, !arena.has(&top), "{removed:?}");
-            if !removed.complete {
-                assert!(!removed.left.is_empty() && removed.left_total > 0);
-                assert!(root.remove_tree_contained_within(&top, Budget::unlimited()).unwrap().complete);
+            assert_eq!(removed.is_complete(), !arena.has(&top), "{removed:?}");
+            if !removed.is_complete() {
+                assert!(!removed.left.is_empty() && removed.left.total > 0);
+                assert!(root.remove_tree_contained_within(&top, Budget::unlimited()).unwrap().is_complete());
             }
             // Where a single call of a guest takes this long, the machine stands still and not the removal.
             if waited > Duration::from_millis(500) {
@@ -375,7 +375,7 @@ fn a_guest_that_keeps_creating_does_not_hold_it_beyond_its_budget() {
                 took < TIME + Duration::from_secs(1),
                 "took {took:?} while no guest waited above {waited:?}"
             );
-            if !removed.complete {
+            if !removed.is_complete() {
                 kept_up = true;
                 break;
             }
@@ -407,7 +407,7 @@ fn the_default_budget_ends_too() {
         })
         .collect();
     let finished = crate::support::watchdog::finishes(Duration::from_secs(120), move || {
-        root.remove_tree_contained("t").map(|removed| removed.complete)
+        root.remove_tree_contained("t").map(|removed| removed.is_complete())
     });
     stop.store(true, Ordering::Relaxed);
     guests.into_iter().for_each(|guest| guest.join().unwrap());
@@ -462,7 +462,7 @@ fn quarantine_takes_the_tree_out_of_reach_first() {
         arena.file("guest/t/a/f", "x").link("guest/t/out", arena.outside()).dir("host").dir("guest/keep");
         let (guest, host) = (root.descend("guest").unwrap(), root.descend("host").unwrap());
         let removed = guest.remove_tree_quarantined("t", &host, Budget::default()).unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert!(!arena.has("guest/t"));
         assert!(arena.names("host").is_empty());
         assert!(arena.has("guest/keep"));
@@ -477,7 +477,7 @@ fn quarantine_keeps_what_the_budget_left() {
         let (guest, host) = (root.descend("guest").unwrap(), root.descend("host").unwrap());
         let budget = Budget::unlimited().with_entries(10);
         let removed = guest.remove_tree_quarantined("t", &host, budget).unwrap();
-        assert!(!removed.complete);
+        assert!(!removed.is_complete());
         assert!(!arena.has("guest/t"), "the guest lost its path to it all the same");
         assert_eq!(arena.names("host").len(), 1);
     });
@@ -506,7 +506,7 @@ fn a_fifo_in_the_way_does_not_block() {
         arena.fifo("t/p").fifo("t/d/p").socket("t/s");
         let root = arena.open(Policy::default().with_resolver(choice));
         let removed = within("remove with FIFO", move || root.remove_tree_contained("t").unwrap());
-        assert!(removed.complete);
+        assert!(removed.is_complete());
     }
 }
 
@@ -523,10 +523,10 @@ fn immutable_files_are_left_and_named() {
         let removed = root.remove_tree_contained("t").unwrap();
         let flags = ioctl_getflags(&file).unwrap();
         ioctl_setflags(&file, flags - IFlags::IMMUTABLE).unwrap();
-        assert!(!removed.complete);
-        assert_eq!((removed.files, removed.left_total), (2, 1), "{removed:?}");
-        assert_eq!(removed.left[0].path, Path::new("stuck"));
-        assert_eq!(removed.left[0].kind, ErrorKind::Denied);
+        assert!(!removed.is_complete());
+        assert_eq!((removed.files, removed.left.total), (2, 1), "{removed:?}");
+        assert_eq!(removed.left.first[0].subject, Path::new("stuck"));
+        assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Denied);
         assert_eq!(arena.names("t").len(), 1);
     });
 }
@@ -564,7 +564,7 @@ fn a_full_disk_does_not_cost_every_descriptor() {
             child::limit_descriptors(64);
             let root = arena.open(Policy::default());
             let removed = root.remove_tree_contained("top").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!(removed.directories, 1601);
             drop(filler);
             fs::remove_file(point.join("filler")).unwrap();

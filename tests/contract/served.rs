@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use beneath::{Budget, ErrorKind, Limits, Policy, Root, ambient_authority};
+use beneath::{Budget, ErrorKind, Policy, Root, WalkLimits, ambient_authority};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -58,10 +58,10 @@ fn endless_dots_end_a_listing_a_walk_and_a_removal() {
                 items.into_iter().map(|item| item.unwrap_err().kind()).collect::<Vec<_>>()
             };
             assert_eq!(kinds(root.list("t").unwrap().collect()), [ErrorKind::Io]);
-            assert_eq!(kinds(root.walk("t", Limits::default()).unwrap().collect()), [ErrorKind::Io]);
+            assert_eq!(kinds(root.walk("t", WalkLimits::default()).unwrap().collect()), [ErrorKind::Io]);
             let removed = root.remove_tree_contained_within("t", Budget::unlimited()).unwrap();
-            assert_eq!((removed.complete, removed.left_total), (false, 1), "{removed:?}");
-            assert_eq!(removed.left[0].kind, ErrorKind::Io);
+            assert_eq!((removed.is_complete(), removed.left.total), (false, 1), "{removed:?}");
+            assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Io);
         },
     );
 }
@@ -89,11 +89,11 @@ fn an_entry_that_is_a_directory_to_one_call_alone_ends_with_the_passes_or_the_ti
             for budget in [Budget::default(), Budget::unlimited().with_time(Duration::from_millis(100))] {
                 let removed = root.remove_tree_contained_within("t", budget).unwrap();
                 assert_eq!(
-                    (removed.complete, removed.files, removed.left_total),
+                    (removed.is_complete(), removed.files, removed.left.total),
                     (false, 0, 1),
                     "{removed:?}"
                 );
-                assert_eq!(removed.left[0].kind, ErrorKind::Busy);
+                assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Busy);
             }
         },
     );
@@ -120,7 +120,7 @@ fn a_directory_without_end_is_bounded_by_every_limit() {
         || Endless,
         |root| {
             assert_eq!(root.list("t").unwrap().take(1_000).flatten().count(), 1_000);
-            let mut walk = root.walk("t", Limits::default().with_entries(1_000)).unwrap();
+            let mut walk = root.walk("t", WalkLimits::default().with_entries(1_000)).unwrap();
             assert_eq!(walk.by_ref().flatten().count(), 1_000);
             assert!(walk.truncated());
             for budget in [
@@ -128,8 +128,8 @@ fn a_directory_without_end_is_bounded_by_every_limit() {
                 Budget::unlimited().with_time(Duration::from_millis(200)),
             ] {
                 let removed = root.remove_tree_contained_within("t", budget).unwrap();
-                assert!(!removed.complete && removed.files > 0, "{removed:?}");
-                assert_eq!(removed.left[0].kind, ErrorKind::Busy);
+                assert!(!removed.is_complete() && removed.files > 0, "{removed:?}");
+                assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Busy);
             }
         },
     );
@@ -160,9 +160,9 @@ fn a_tree_without_bottom_ends_with_the_budget_at_few_descriptors() {
             |root| {
                 let budget = Budget::unlimited().with_time(Duration::from_secs(1));
                 let removed = root.remove_tree_contained_within("t", budget).unwrap();
-                assert_eq!((removed.complete, removed.left_total), (false, 1), "{removed:?}");
-                assert_eq!(removed.left[0].kind, ErrorKind::Busy);
-                let walked: Vec<_> = root.walk("t", Limits::default().with_depth(20)).unwrap().collect();
+                assert_eq!((removed.is_complete(), removed.left.total), (false, 1), "{removed:?}");
+                assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Busy);
+                let walked: Vec<_> = root.walk("t", WalkLimits::default().with_depth(20)).unwrap().collect();
                 assert_eq!(walked.len(), 21);
                 assert_eq!(walked[20].as_ref().unwrap_err().kind(), ErrorKind::TooMany);
             },
@@ -191,8 +191,8 @@ fn a_name_that_is_a_path_is_an_error_and_never_used() {
         let listed: Vec<_> = root.list("t").unwrap().map(kind).collect();
         assert_eq!(listed, [ErrorKind::Io]);
         let removed = root.remove_tree_contained("t").unwrap();
-        assert_eq!((removed.complete, removed.files), (false, 0), "{removed:?}");
-        assert_eq!(removed.left[0].kind, ErrorKind::Io);
+        assert_eq!((removed.is_complete(), removed.files), (false, 0), "{removed:?}");
+        assert_eq!(removed.left.first[0].error.kind(), ErrorKind::Io);
     };
     on_served(|| Named("../outside"), body);
     on_served(|| Named("/etc/passwd"), body);
@@ -260,7 +260,7 @@ fn types_that_are_lies_and_inodes_that_change_do_not_stop_a_removal() {
         || Liar::new(true),
         |root| {
             let removed = root.remove_tree_contained("t").unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!((removed.files, removed.directories), (10, 2));
         },
     );
@@ -274,7 +274,7 @@ fn entries_that_cannot_be_described_are_errors_of_their_own() {
             let listed: Vec<_> = root.list("t").into_iter().flatten().map(kind).collect();
             assert!(listed.iter().all(|kind| *kind == ErrorKind::Io), "{listed:?}");
             if let Ok(removed) = root.remove_tree_contained("t") {
-                assert_eq!(removed.complete, removed.left_total == 0, "{removed:?}");
+                assert_eq!(removed.is_complete(), removed.left.total == 0, "{removed:?}");
             }
         },
     );

@@ -51,7 +51,7 @@ fn two_thousand_levels_go_at_64_descriptors() {
             drop(arena.open(Policy::default()));
             let before = child::open_descriptors();
             let removed = removed_unmoved(&arena, choice, one_pass(), &[]);
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert_eq!((removed.files, removed.directories), (4, 2_001));
             assert!(arena.names(".").is_empty());
             assert_eq!(child::open_descriptors(), before);
@@ -66,7 +66,7 @@ fn branches_at_every_level_are_found_on_the_way_back() {
         arena.dir("t");
         bushy(File::open(arena.at("t")).unwrap(), 600);
         let removed = removed_unmoved(&arena, choice, one_pass(), &[]);
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!((removed.files, removed.directories), (1_800, 2_401));
     }
 }
@@ -79,15 +79,15 @@ fn what_stays_is_counted_once_and_the_rest_goes() {
         arena.dir("t");
         bushy(File::open(arena.at("t")).unwrap(), 100);
         let removed = removed_unmoved(&arena, choice, one_pass(), &[Denial::Unlink(Errno::PERM)]);
-        assert!(!removed.complete, "{removed:?}");
-        assert_eq!((removed.files, removed.directories, removed.left_total), (0, 201, 300));
-        assert_eq!(removed.left.len(), 32);
-        for left in &removed.left {
-            assert_eq!(left.kind, ErrorKind::Denied);
-            assert!(arena.at("t").join(&left.path).is_file(), "{left:?}");
+        assert!(!removed.is_complete(), "{removed:?}");
+        assert_eq!((removed.files, removed.directories, removed.left.total), (0, 201, 300));
+        assert_eq!(removed.left.first.len(), 300);
+        for left in &removed.left.first {
+            assert_eq!(left.error.kind(), ErrorKind::Denied);
+            assert!(arena.at("t").join(&left.subject).is_file(), "{left:?}");
         }
         let removed = removed_unmoved(&arena, choice, one_pass(), &[]);
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!((removed.files, removed.directories), (300, 200));
     }
 }
@@ -99,9 +99,9 @@ fn more_that_stays_than_is_remembered_ends_too() {
     arena.dir("t");
     bushy(File::open(arena.at("t")).unwrap(), 2_200);
     let removed = removed_unmoved(&arena, resolvers()[0], one_pass(), &[Denial::Unlink(Errno::PERM)]);
-    assert!(!removed.complete && removed.left_total > 6_000, "{}", removed.left_total);
+    assert!(!removed.is_complete() && removed.left.total > 6_000, "{}", removed.left.total);
     let removed = removed_unmoved(&arena, resolvers()[0], one_pass(), &[]);
-    assert!(removed.complete, "{removed:?}");
+    assert!(removed.is_complete(), "{removed:?}");
     assert_eq!(removed.files, 6_600);
 }
 
@@ -113,8 +113,12 @@ fn a_leftover_too_deep_for_a_path_is_reported_by_what_a_path_reaches() {
         let name = "n".repeat(255);
         tree::wide(tree::deep(File::open(arena.at("t")).unwrap(), &name, 300), 5);
         let removed = removed_unmoved(&arena, choice, one_pass(), &[Denial::Unlink(Errno::PERM)]);
-        assert_eq!((removed.complete, removed.left_total, removed.left.len()), (false, 5, 1), "{removed:?}");
-        let path = &removed.left[0].path;
+        assert_eq!(
+            (removed.is_complete(), removed.left.total, removed.left.first.len()),
+            (false, 5, 1),
+            "{removed:?}"
+        );
+        let path = &removed.left.first[0].subject;
         assert_eq!(path.components().count(), 15);
         assert!(path.components().all(|part| part.as_os_str() == &*name));
     }
@@ -137,7 +141,7 @@ fn a_handful_of_descriptors_is_enough() {
                 });
                 setrlimit(Resource::Nofile, limit).unwrap();
                 let removed = removed.unwrap();
-                assert!(removed.complete, "{spare} spare: {removed:?}");
+                assert!(removed.is_complete(), "{spare} spare: {removed:?}");
                 assert_eq!((removed.files, removed.directories), (450, 601));
             }
         }
@@ -154,7 +158,7 @@ fn a_hundred_and_fifty_thousand_levels_take_little_memory() {
         drop(tree::deep(File::open(arena.at("t")).unwrap(), "d", LEVELS));
         let before = child::peak_memory();
         let removed = removed_unmoved(&arena, resolvers()[0], Budget::unlimited().with_passes(1), &[]);
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!(removed.directories, u64::from(LEVELS) + 1);
         let grown = child::peak_memory() - before;
         assert!(grown < 48 << 20, "{grown} bytes more");
@@ -187,7 +191,7 @@ fn a_guest_that_exchanges_the_way_back_gains_nothing() {
                 let root = arena.open(Policy::default().with_resolver(choice));
                 let removed =
                     denied(&[Denial::Rename(Errno::XDEV)], || root.remove_tree_contained("t").unwrap());
-                assert_eq!(removed.complete, !arena.has("t"), "round {round}: {removed:?}");
+                assert_eq!(removed.is_complete(), !arena.has("t"), "round {round}: {removed:?}");
                 // What the guest has moved out of the tree, and what it kept the removal from.
                 for left in ["other", "t"] {
                     let _ = root.remove_file(left);
@@ -226,7 +230,7 @@ fn lower_directories_of_an_overlay_go() {
                 }
                 let root = Root::open_ambient(merged, ambient_authority()).unwrap();
                 let removed = root.remove_tree_contained("t").unwrap();
-                assert!(removed.complete, "{removed:?}");
+                assert!(removed.is_complete(), "{removed:?}");
                 assert_eq!(
                     (removed.files, removed.directories),
                     (3 * u64::from(levels), 4 * u64::from(levels) + 1)
@@ -261,7 +265,7 @@ fn a_project_for_each_level_stops_nothing() {
         assert_eq!(moved.unwrap_err().raw_os_error(), Some(Errno::XDEV.raw_os_error()), "this shows nothing");
         let root = arena.open(Policy::default());
         let removed = root.remove_tree_contained("t").unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!(removed.directories, 401);
     });
 }
@@ -300,7 +304,7 @@ fn an_encrypted_tree_goes_without_its_key() {
         assert!(!point.join("t/directory").exists(), "the key is still there: this shows nothing");
         let root = Root::open_ambient(point, ambient_authority()).unwrap();
         let removed = root.remove_tree_contained("t").unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert_eq!((removed.files, removed.directories), (300, 301));
         assert!(!point.join("t").exists());
     });

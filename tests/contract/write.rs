@@ -182,8 +182,11 @@ fn a_name_that_is_taken_can_be_followed_by_another() {
         for taken in ["photo.png", "photo-2.png"] {
             assert_eq!(kind(file.commit_as(taken)), ErrorKind::AlreadyExists);
         }
-        for bad in ["", ".", "..", "../x", "a/b", "/x", "x/"] {
+        for bad in ["", ".", "a/b", "x/"] {
             assert_eq!(kind(file.commit_as(bad)), ErrorKind::InvalidPath, "{bad}");
+        }
+        for bad in ["..", "../x", "/x"] {
+            assert_eq!(kind(file.commit_as(bad)), ErrorKind::Escape, "{bad}");
         }
         file.commit_as("photo-3.png").unwrap();
         assert_eq!(kind(file.commit_as("photo-4.png")), ErrorKind::AlreadyExists, "it has a name already");
@@ -326,7 +329,7 @@ fn every_durability_gives_the_same_result() {
             root.rename("a/b/f", "a/g").unwrap();
             assert_eq!(arena.content("a/g"), b"y");
             root.remove_file("a/g").unwrap();
-            assert!(root.remove_tree_contained("a").unwrap().complete);
+            assert!(root.remove_tree_contained("a").unwrap().is_complete());
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Nothing left: space, inodes, descriptors, file size, stack.
 //!
-//! Limits belong to a process, so each part runs in a child of its own, with nobody tracing it.
+//! WalkLimits belong to a process, so each part runs in a child of its own, with nobody tracing it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-use beneath::{Durability, Limits, Links, Policy, ResolverChoice, Root, ambient_authority};
+use beneath::{Durability, Links, Policy, ResolverChoice, Root, WalkLimits, ambient_authority};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -256,7 +256,7 @@ fn deep_tree(dir: PathBuf) -> Result<Value, String> {
             let policy = Policy::default().with_resolver(resolver);
             let root = Root::open_ambient(&base, ambient_authority()).expect("opens").with_policy(policy);
             tally.pairs += 2;
-            let limits = Limits::default().with_depth(u32::MAX);
+            let limits = WalkLimits::default().with_depth(u32::MAX);
             match root.walk("d", limits).map(|walk| walk.filter(Result::is_ok).count()) {
                 Ok(entries) if entries + 1 >= DEEP => tally.ok += 1,
                 // A bounded walk may stop, as long as it says so.
@@ -264,7 +264,7 @@ fn deep_tree(dir: PathBuf) -> Result<Value, String> {
                 Err(error) => tally.violations.push(format!("walk ({resolver:?}): {error}")),
             }
             match root.remove_tree_contained("d") {
-                Ok(removed) if removed.complete && !base.join("d").exists() => tally.ok += 1,
+                Ok(removed) if removed.is_complete() && !base.join("d").exists() => tally.ok += 1,
                 other => tally.violations.push(format!("remove ({resolver:?}): {other:?}")),
             }
             fs::remove_dir(&base).expect("the scene is empty");

@@ -3,7 +3,7 @@
 use std::io;
 
 use beneath::{
-    Access, Budget, ErrorKind, Execute, Limits, Links, Mounts, Policy, Resolver, ResolverChoice, Root,
+    Access, Budget, ErrorKind, Execute, Links, Mounts, Policy, Resolver, ResolverChoice, Root, WalkLimits,
     ambient_authority,
 };
 
@@ -70,7 +70,7 @@ impl Victim {
                     Kind::CreateStorm if turn.is_multiple_of(2) => Budget::default().with_entries(4),
                     _ => Budget::default(),
                 };
-                root.remove_tree_contained_within(target, budget).map(|removed| match removed.complete {
+                root.remove_tree_contained_within(target, budget).map(|removed| match removed.is_complete() {
                     true => Outcome::Ok,
                     false => Outcome::Refused,
                 })
@@ -116,7 +116,7 @@ impl Victim {
     fn walk(&self, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
         let top = if turn.is_multiple_of(2) { self.scenario.target() } else { "." };
         let mut outcome = Outcome::Ok;
-        for entry in self.root.walk(top, Limits::default())? {
+        for entry in self.root.walk(top, WalkLimits::default())? {
             match entry {
                 Ok(entry) if canary.holds(entry.metadata().dev(), entry.metadata().ino()) => {
                     return Ok(Outcome::Escaped(format!("walked to {:?} outside", entry.path())));

@@ -3,7 +3,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use beneath::session::{Attachment, Hardening, SessionsConfig, harden_tree};
-use beneath::{Access, ErrorKind, Execute, Limits, MessageId, ResolverChoice, SessionId};
+use beneath::{Access, ErrorKind, Execute, MessageId, ResolverChoice, SessionId, WalkLimits};
 
 use crate::support::{Stage, fifo, mode, with_each_resolver};
 
@@ -50,7 +50,7 @@ fn hardening_refuses_a_linked_top_and_says_when_it_was_cut_short() {
         let hardening = Hardening::new(Access::shared());
         fs::write(stage.guest("workspace/a"), "").unwrap();
         fs::write(stage.guest("workspace/b"), "").unwrap();
-        let cut = hardening.with_limits(Limits::default().with_entries(1));
+        let cut = hardening.with_limits(WalkLimits::default().with_entries(1));
         let report = harden_tree(stage.session.guest(), "workspace", cut).unwrap();
         assert!(report.truncated && !report.complete());
 

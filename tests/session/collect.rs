@@ -223,10 +223,10 @@ fn what_is_no_message_is_reported_and_a_closed_outbox_keeps_nothing_that_is_pend
         symlink(stage.home.path(), stage.guest("outbox/link")).unwrap();
         let mut service = Service::default();
         let report = service.turn(&stage.session).unwrap();
-        let mut kinds: Vec<ErrorKind> = report.refused.iter().map(|left| left.kind).collect();
+        let mut kinds: Vec<ErrorKind> = report.refused.iter().map(|(_, error)| error.kind()).collect();
         kinds.sort_by_key(|kind| format!("{kind:?}"));
         assert_eq!(kinds, [ErrorKind::NotDirectory, ErrorKind::Symlink]);
-        assert_eq!((report.done, report.refused_total), (1, 2));
+        assert_eq!((report.done, report.refused.total), (1, 2));
 
         stage.send("43", &[("f", b"pending")]);
         drop(stage.session.outbox().claim(&MessageId::new("43")).unwrap());

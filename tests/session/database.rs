@@ -83,7 +83,7 @@ fn copies_and_quarantined_siblings_are_swept_by_age() {
 
         assert_eq!(stage.session.sweep_host(Duration::from_secs(3600)).unwrap().kept, 4);
         let swept = stage.session.sweep_host(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (4, 0), "{swept:?}");
+        assert_eq!((swept.removed, swept.left.total), (4, 0), "{swept:?}");
         assert_eq!(names(&stage.host("staging")), [""; 0]);
         assert_eq!(names(&stage.host("state/quarantine")), [""; 0]);
         assert!(stage.guest("out.db").exists());

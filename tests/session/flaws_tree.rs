@@ -73,7 +73,7 @@ fn hardening_changes_no_host_file_through_a_swapped_link() {
         symlink(stage.home.path().join("diary.txt"), stage.guest("workspace/f")).unwrap();
         symlink(stage.home.path(), stage.guest("workspace/d")).unwrap();
         let report = harden_tree(stage.session.guest(), ".", Hardening::new(Access::shared())).unwrap();
-        assert_eq!((report.links, report.failed_total), (2, 0));
+        assert_eq!((report.links, report.failed.total), (2, 0));
     });
 }
 
@@ -105,7 +105,7 @@ fn hardening_tells_its_failures() {
         }
         let report = harden_tree(stage.session.guest(), ".", Hardening::new(Access::shared())).unwrap();
         assert!(report.truncated && !report.complete());
-        assert!(report.failed_total > 0);
+        assert!(report.failed.total > 0);
     });
 }
 

@@ -53,7 +53,7 @@ fn across_mounts() -> Option<(TempDir, TempDir, Session)> {
         skip("/dev/shm is on the same mount as the temporary directory");
         return None;
     }
-    assert!(claim.clear().removed.complete);
+    assert!(claim.clear().removed.is_complete());
     Some((guest, host, session))
 }
 
@@ -66,13 +66,13 @@ fn reads_in_place_where_the_host_side_is_on_another_mount() {
     assert_eq!(claim.place(), Place::InPlace(ErrorKind::CrossDevice));
     assert_eq!(names(&guest.path().join("outbox")), [format!(".beneath-{}", claim.ticket())]);
     let messages = session.outbox().messages().unwrap();
-    assert_eq!((messages.ids.len(), messages.refused_total), (0, 0), "the host's own name is no message");
+    assert_eq!((messages.ids.len(), messages.refused.total), (0, 0), "the host's own name is no message");
     assert!(session.outbox().claim(&id()).unwrap().is_none(), "it is this claim's alone");
 
     let collected = claim.read(["a", "b"]).unwrap();
     let refused: Vec<_> = collected.refusals().map(|(name, error)| (name, error.kind())).collect();
     assert_eq!((content(&claim).as_slice(), refused), (b"one".as_slice(), vec![("b", ErrorKind::Symlink)]));
-    assert!(claim.clear().removed.complete);
+    assert!(claim.clear().removed.is_complete());
     assert!(session.outbox().claim(&id()).unwrap().is_none());
     for dir in [guest.path().join("outbox"), host.path().join("claimed"), host.path().join("trash")] {
         assert_eq!(names(&dir), [""; 0], "{}", dir.display());
@@ -122,7 +122,7 @@ fn a_guest_that_takes_its_message_away_confuses_nobody() {
     fs::remove_dir_all(&aside).unwrap();
     symlink("/etc", &aside).unwrap();
     assert!(session.outbox().pending().unwrap().is_empty());
-    assert!(third.clear().removed.complete, "the link itself");
+    assert!(third.clear().removed.is_complete(), "the link itself");
     assert!(Path::new("/etc/passwd").exists());
 
     fs::create_dir(outbox.join(".beneath-20260101T000000250Z-00000000000000000000000000000000")).unwrap();
@@ -138,7 +138,7 @@ fn clearing_in_place_spares_a_new_message_of_the_same_id() {
     send(guest.path(), "old");
     let claim = session.outbox().claim(&id()).unwrap().unwrap();
     send(guest.path(), "new");
-    assert!(claim.clear().removed.complete);
+    assert!(claim.clear().removed.is_complete());
     assert_eq!(content(&session.outbox().claim(&id()).unwrap().unwrap()), b"new");
 }
 
@@ -196,11 +196,11 @@ fn sweeps_what_was_cleared_in_place_and_stayed() {
     let no_budget = SessionsConfig::default().with_budget(Budget::default().with_entries(0));
     let session = session.with_config(no_budget);
     send(guest.path(), "cleared");
-    assert!(!session.outbox().claim(&id()).unwrap().unwrap().clear().removed.complete);
+    assert!(!session.outbox().claim(&id()).unwrap().unwrap().clear().removed.is_complete());
     assert_eq!(names(&guest.path().join("outbox")).len(), 1);
     let session = session.with_config(SessionsConfig::default());
     let swept = session.outbox().sweep(Duration::ZERO).unwrap();
-    assert_eq!(swept.left_total, 0, "{swept:?}");
+    assert_eq!(swept.left.total, 0, "{swept:?}");
     for dir in [guest.path().join("outbox"), host.path().join("trash")] {
         assert_eq!(names(&dir), [""; 0]);
     }
@@ -242,7 +242,7 @@ fn reads_in_place_what_the_host_may_read_but_not_move() {
         let claim = session.outbox().claim(&id()).unwrap().unwrap();
         assert_eq!(claim.place(), Place::InPlace(ErrorKind::Denied));
         assert_eq!(content(&claim), b"one");
-        assert!(!claim.clear().removed.complete, "it may not even remove it");
+        assert!(!claim.clear().removed.is_complete(), "it may not even remove it");
         assert!(session.outbox().claim(&id()).unwrap().is_none(), "and yet it is not given out again");
         assert!(session.outbox().pending().unwrap().is_empty());
     });
@@ -321,7 +321,7 @@ fn a_claim_that_failed_does_not_take_another_workers_message() {
         assert_eq!(b.outbox().claim(&id()).unwrap_err().kind(), ErrorKind::Denied);
         assert_eq!(content(&claim), b"one", "it is still worker A's");
         assert_eq!(names(&dir.path().join("host/claimed")), [claim.ticket().as_str()]);
-        assert!(claim.clear().removed.complete);
+        assert!(claim.clear().removed.is_complete());
         assert!(b.outbox().pending().unwrap().is_empty());
     });
 }

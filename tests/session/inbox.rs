@@ -180,13 +180,13 @@ fn rollback_does_not_follow_a_replaced_inbox() {
 fn clears_a_message_whatever_became_of_it() {
     with_each_resolver(|stage| {
         let inbox = stage.session.inbox();
-        assert!(inbox.clear(&id()).unwrap().complete, "nothing there");
+        assert!(inbox.clear(&id()).unwrap().is_complete(), "nothing there");
         let delivery = inbox.deliver(&id(), [Attachment::from_bytes("1")]);
         assert!(delivery.is_complete());
         fs::create_dir_all(stage.guest("inbox/42/more/and/more")).unwrap();
-        assert!(inbox.clear(&id()).unwrap().complete);
+        assert!(inbox.clear(&id()).unwrap().is_complete());
         symlink(stage.home.path(), stage.guest("inbox/42")).unwrap();
-        assert!(inbox.clear(&id()).unwrap().complete, "the link goes");
+        assert!(inbox.clear(&id()).unwrap().is_complete(), "the link goes");
         assert_eq!(names(&stage.guest("inbox")), [""; 0]);
         assert_eq!(names(&stage.host("trash")), [""; 0]);
         stage.replace_by_link("inbox", stage.home.path());
@@ -208,7 +208,7 @@ fn clears_by_the_kernels_age_not_the_guests() {
         let swept = inbox.clear_older_than(Duration::from_secs(60)).unwrap();
         assert_eq!((swept.removed, swept.kept), (0, 2));
         let swept = inbox.clear_older_than(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (2, 0));
+        assert_eq!((swept.removed, swept.left.total), (2, 0));
     });
 }
 
@@ -241,7 +241,8 @@ fn resolves_exactly_what_the_guest_was_told() {
             "/workspaceX/inbox/42/a",
         ] {
             let error = inbox.resolve_guest_path(bad).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidPath, "{bad:?}");
+            let kind = if bad.contains("..") { ErrorKind::Escape } else { ErrorKind::InvalidPath };
+            assert_eq!(error.kind(), kind, "{bad:?}");
         }
         assert_eq!(inbox.resolve_guest_path("inbox/42/gone").unwrap_err().kind(), ErrorKind::NotFound);
         fs::create_dir(stage.guest("inbox/42")).unwrap();

@@ -459,7 +459,7 @@ fn judge_loop(dir: &Path, session: &Session, host: &Path) -> Result<(), String> 
     }
     let swept = session.outbox().sweep(std::time::Duration::ZERO).map_err(|error| error.to_string())?;
     let places = [host.join("trash"), host.join("claimed"), dir.join("s/guest/outbox")];
-    if swept.left_total > 0 || places.iter().any(|place| !names(place).is_empty()) {
+    if swept.left.total > 0 || places.iter().any(|place| !names(place).is_empty()) {
         return Err(format!("unswept {swept:?}"));
     }
     Ok(())

@@ -21,7 +21,7 @@ pub(crate) fn work(work: &str, dir: &Path, resolver: ResolverChoice) {
     match work {
         "create" => drop(sessions.create(&SessionId::new("t")).unwrap()),
         "group" => drop(sessions.group(&safe_name("t").unwrap()).unwrap()),
-        "remove" => assert!(sessions.remove(&SessionId::new("s")).unwrap().complete),
+        "remove" => assert!(sessions.remove(&SessionId::new("s")).unwrap().is_complete()),
         work => panic!("unknown work {work:?}"),
     }
 }
@@ -37,7 +37,7 @@ fn order(dir: &Path, resolver: ResolverChoice) -> Result<(), String> {
     let sessions = sessions(dir, resolver);
     let fail = |error: beneath::Error| error.to_string();
     let survey = sessions.survey().map_err(fail)?;
-    if survey.refused_total > 0 {
+    if survey.refused.total > 0 {
         return Err(format!("refused {:?}", survey.refused));
     }
     for id in &survey.sessions {
@@ -46,7 +46,7 @@ fn order(dir: &Path, resolver: ResolverChoice) -> Result<(), String> {
         }
     }
     let swept = sessions.sweep(Duration::from_secs(3600)).map_err(fail)?;
-    if swept.left_total > 0 || names(dir).iter().any(|name| name.starts_with(".removed-")) {
+    if swept.left.total > 0 || names(dir).iter().any(|name| name.starts_with(".removed-")) {
         return Err(format!("{swept:?} left {:?}", names(dir)));
     }
     Ok(())
@@ -60,7 +60,7 @@ fn kill_at_each_call(work: &str, judge: impl Fn(&Path, &Sessions) -> Result<(), 
             // Whatever is left of interrupted calls goes with the first sweep that finds it old.
             let swept = sessions(dir, resolver).sweep(Duration::ZERO).map_err(|error| error.to_string())?;
             let left: Vec<String> = names(dir).into_iter().filter(|name| name.starts_with('.')).collect();
-            if swept.left_total > 0 || left.iter().any(|name| ![".clock", ".log"].contains(&name.as_str())) {
+            if swept.left.total > 0 || left.iter().any(|name| ![".clock", ".log"].contains(&name.as_str())) {
                 return Err(format!("{swept:?} left {left:?}"));
             }
             Ok(())
@@ -105,7 +105,7 @@ fn killed_anywhere_in_a_removal_leaves_the_whole_session_or_remains_without_a_na
         let id = SessionId::new("s");
         match sessions.exists(&id) {
             Ok(true) if dir.join("s/guest/workspace/d/f").exists() => match sessions.remove(&id) {
-                Ok(removed) if removed.complete => Ok(()),
+                Ok(removed) if removed.is_complete() => Ok(()),
                 other => Err(format!("{other:?}")),
             },
             Ok(false) if !dir.join("s").exists() => Ok(()),

@@ -41,7 +41,7 @@ fn holds(dir: &Path, name: &str) -> bool {
 #[test]
 fn a_handle_of_a_removed_session_delivers_claims_and_locks_nothing() {
     with_each_resolver(|stage| {
-        assert!(stage.sessions.remove(&id()).unwrap().complete);
+        assert!(stage.sessions.remove(&id()).unwrap().is_complete());
         assert_dead(&stage.session);
         assert!(!names(&stage.sessions_path()).contains(&"s".to_owned()));
     });
@@ -59,7 +59,7 @@ fn a_handle_of_a_half_removed_session_puts_nothing_into_the_doomed_tree() {
         stage.send("7", &[("a", b"a")]);
         // Held from before, as by a worker in the middle of its loop.
         drop(stage.session.outbox().pending().unwrap());
-        assert!(!stage.sessions.remove(&id()).unwrap().complete);
+        assert!(!stage.sessions.remove(&id()).unwrap().is_complete());
         assert_dead(&stage.session);
         assert!(!holds(&stage.sessions_path(), "late"));
     }
@@ -70,7 +70,7 @@ fn a_handle_of_a_removed_session_does_not_reach_its_successor() {
     with_each_resolver(|stage| {
         for _ in 0..5 {
             let old = stage.sessions.open(&id()).unwrap();
-            assert!(stage.sessions.remove(&id()).unwrap().complete);
+            assert!(stage.sessions.remove(&id()).unwrap().is_complete());
             let (new, how) = stage.sessions.create(&id()).unwrap();
             assert_eq!(how, Ensured::Created);
             stage.send("7", &[("a", b"a")]);
@@ -115,7 +115,7 @@ fn a_dropped_lock_is_free_although_a_child_still_holds_its_descriptor() {
         assert_eq!(stage.session.try_lock().unwrap_err().kind(), ErrorKind::Busy);
         drop(lock);
         assert!(stage.session.try_lock().is_ok());
-        assert!(stage.sessions.remove(&id()).unwrap().complete);
+        assert!(stage.sessions.remove(&id()).unwrap().is_complete());
         drop(child);
     });
 }
@@ -126,7 +126,7 @@ fn without_flock_nothing_is_locked_and_sessions_can_be_removed() {
         let stage = Stage::new(ResolverChoice::Auto);
         denied(&[Denial::Flock(errno)], || {
             assert_eq!(stage.session.try_lock().unwrap_err().kind(), ErrorKind::Unsupported);
-            assert!(stage.sessions.remove(&id()).unwrap().complete);
+            assert!(stage.sessions.remove(&id()).unwrap().is_complete());
             assert!(!names(&stage.sessions_path()).contains(&"s".to_owned()));
             stage.sessions.create(&id()).unwrap();
             assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);

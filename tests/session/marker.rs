@@ -95,7 +95,7 @@ fn a_directory_without_a_marker_is_neither_and_is_left_alone() {
             assert_eq!(taken.kind(), ErrorKind::AlreadyExists, "{taken}");
         }
         let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (1, 0));
+        assert_eq!((swept.removed, swept.left.total), (1, 0));
         assert_eq!(tree(&foreign), before);
     });
 }
@@ -124,7 +124,7 @@ fn an_id_that_differs_from_the_marker_reaches_no_session() {
         assert_eq!(stage.sessions.remove(&id("S")).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(stage.sessions.create(&id("S")).unwrap_err().kind(), ErrorKind::AlreadyExists);
         let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (0, 1));
+        assert_eq!((swept.removed, swept.left.total), (0, 1));
         assert_eq!(tree(&other), before);
 
         stage.sessions.group(&safe_name("team").unwrap()).unwrap();
@@ -143,7 +143,7 @@ fn a_marker_that_a_power_cut_has_emptied_still_marks() {
             assert!(stage.sessions.open(&id("s")).is_ok());
             assert_eq!(stage.sessions.create(&id("s")).unwrap().1, Ensured::Existed);
         }
-        assert!(stage.sessions.remove(&id("s")).unwrap().complete);
+        assert!(stage.sessions.remove(&id("s")).unwrap().is_complete());
     });
 }
 
@@ -159,8 +159,8 @@ fn a_marker_of_a_later_format_is_left_alone() {
             assert_eq!(stage.sessions.remove(&id("s")).unwrap_err().kind(), kind);
             assert_eq!(stage.sessions.create(&id("s")).unwrap_err().kind(), kind);
             let survey = stage.sessions.survey().unwrap();
-            assert_eq!((survey.sessions.len(), survey.refused_total), (0, 1), "{survey:?}");
-            assert_eq!(survey.refused[0].kind, kind);
+            assert_eq!((survey.sessions.len(), survey.refused.total), (0, 1), "{survey:?}");
+            assert_eq!(survey.refused.first[0].error.kind(), kind);
             assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 0);
             assert!(stage.guest("workspace").exists());
         }
@@ -175,6 +175,6 @@ fn a_guest_that_writes_a_marker_makes_no_session() {
         fs::write(stage.guest("workspace/x").join(MARK), "beneath session 1\nx\n").unwrap();
         assert_eq!(stage.sessions.list().unwrap(), [id("s")]);
         assert_eq!(stage.sessions.remove(&id("guest")).unwrap_err().kind(), ErrorKind::NotFound);
-        assert!(stage.sessions.remove(&id("s")).unwrap().complete);
+        assert!(stage.sessions.remove(&id("s")).unwrap().is_complete());
     });
 }

@@ -1,4 +1,4 @@
-//! Limits hold for a message, however many calls bring it and whatever the sender's files do meanwhile.
+//! WalkLimits hold for a message, however many calls bring it and whatever the sender's files do meanwhile.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

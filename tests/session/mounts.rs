@@ -50,11 +50,14 @@ fn a_directory_that_cannot_be_entered_costs_one_entry() {
             assert_eq!(stage.sessions.list().unwrap(), [id("s")]);
             assert_eq!(stage.sessions.groups().unwrap(), [safe_name("team").unwrap()]);
             let survey = stage.sessions.survey().unwrap();
-            assert_eq!((survey.sessions.len(), survey.groups.len(), survey.refused_total), (1, 1, 1));
-            assert_eq!(survey.refused[0].path, Path::new("lost+found"));
-            assert_eq!(survey.refused[0].kind, ErrorKind::Denied);
+            assert_eq!((survey.sessions.len(), survey.groups.len(), survey.refused.total), (1, 1, 1));
+            assert_eq!(survey.refused.first[0].subject, Path::new("lost+found"));
+            assert_eq!(survey.refused.first[0].error.kind(), ErrorKind::Denied);
             let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
-            assert_eq!((swept.removed, swept.left_total, swept.left[0].kind), (1, 1, ErrorKind::Denied));
+            assert_eq!(
+                (swept.removed, swept.left.total, swept.left.first[0].error.kind()),
+                (1, 1, ErrorKind::Denied)
+            );
             assert!(closed.exists());
             fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
         });
@@ -104,13 +107,16 @@ fn a_session_works_on_a_file_system_of_its_own() {
             assert_eq!(stage.sessions.sweep(Duration::from_secs(3600)).unwrap().kept, 1);
 
             let removed = stage.sessions.remove(&id("s")).unwrap();
-            assert!(!removed.complete && removed.left_total > 0, "what is mounted cannot go: {removed:?}");
+            assert!(
+                !removed.is_complete() && removed.left.total > 0,
+                "what is mounted cannot go: {removed:?}"
+            );
             assert!(!stage.sessions.exists(&id("s")).unwrap());
             drop(mounted);
             let doomed = names(&stage.sessions_path()).into_iter().find(|name| name.starts_with(".removed-"));
             unmount(stage.sessions_path().join(doomed.unwrap()).join("guest"), UnmountFlags::DETACH).unwrap();
             let swept = stage.sessions.sweep(Duration::from_secs(3600)).unwrap();
-            assert_eq!((swept.removed, swept.left_total), (1, 0), "{swept:?}");
+            assert_eq!((swept.removed, swept.left.total), (1, 0), "{swept:?}");
         });
     });
 }
@@ -127,10 +133,10 @@ fn a_session_that_is_a_mount_itself_opens_and_is_removed_once_it_is_unmounted() 
             assert_eq!(stage.sessions.list().unwrap(), [id("s")]);
             assert_eq!(stage.sessions.remove(&id("s")).unwrap_err().kind(), ErrorKind::Busy);
             let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
-            assert_eq!((swept.removed, swept.left_total), (0, 1));
+            assert_eq!((swept.removed, swept.left.total), (0, 1));
             assert!(session.verify().is_sound(), "nothing of it went");
             drop(mounted);
-            assert!(stage.sessions.remove(&id("s")).unwrap().complete);
+            assert!(stage.sessions.remove(&id("s")).unwrap().is_complete());
         });
     });
 }
@@ -169,11 +175,11 @@ fn a_session_of_a_lower_layer_is_removed_in_place() {
             assert_eq!(sessions.remove(&id("a")).unwrap_err().kind(), ErrorKind::Busy);
             drop(lock);
             let removed = sessions.remove(&id("a")).unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             assert!(!merged.join("a").exists());
             assert_eq!(old.try_lock().unwrap_err().kind(), ErrorKind::NotFound);
             assert_eq!(sessions.create(&id("a")).unwrap().1, Ensured::Created);
-            assert!(sessions.remove(&id("kept")).unwrap().complete);
+            assert!(sessions.remove(&id("kept")).unwrap().is_complete());
             assert_eq!(sessions.list().unwrap(), [id("a"), id("b")]);
             drop(mounted);
         }
@@ -193,7 +199,7 @@ fn a_removal_in_place_that_was_cut_short_is_finished_by_a_sweep() {
                 .with_budget(beneath::Budget::default().with_entries(2));
             let hasty = Sessions::new(root, small);
             let old = hasty.open(&id("a")).unwrap();
-            assert!(!hasty.remove(&id("a")).unwrap().complete);
+            assert!(!hasty.remove(&id("a")).unwrap().is_complete());
 
             let sessions = sessions_at(&merged, resolver);
             assert_eq!(sessions.list().unwrap(), [id("b"), id("kept")]);
@@ -202,7 +208,7 @@ fn a_removal_in_place_that_was_cut_short_is_finished_by_a_sweep() {
             assert_eq!(old.try_lock().unwrap_err().kind(), ErrorKind::NotFound);
             assert_eq!(sessions.create(&id("a")).unwrap_err().kind(), ErrorKind::Busy);
             let swept = sessions.sweep(Duration::from_secs(3600)).unwrap();
-            assert_eq!((swept.removed, swept.kept, swept.left_total), (1, 2, 0), "{swept:?}");
+            assert_eq!((swept.removed, swept.kept, swept.left.total), (1, 2, 0), "{swept:?}");
             assert!(!merged.join("a").exists());
             assert_eq!(sessions.create(&id("a")).unwrap().1, Ensured::Created);
             drop(mounted);
@@ -230,7 +236,7 @@ fn a_session_is_removed_where_open_files_are_hidden() {
                 session.inbox().deliver(&MessageId::new("1"), [Attachment::from_bytes(b"x").with_name("a")]);
             assert_eq!(kinds(delivery.refusals()), []);
             let removed = sessions.remove(&id("s")).unwrap();
-            assert!(removed.complete, "{removed:?}");
+            assert!(removed.is_complete(), "{removed:?}");
             let left: Vec<String> = names(&real).into_iter().filter(|name| name != ".clock").collect();
             assert!(left.is_empty(), "{left:?}");
         }
@@ -276,7 +282,7 @@ fn on_a_file_system_that_folds_case_one_id_does_not_reach_anothers_session() {
             let error = sessions.group(&safe_name("ACME").unwrap()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::AlreadyExists);
             assert_eq!(sessions.list().unwrap(), [id("bob")]);
-            assert!(sessions.remove(&id("bob")).unwrap().complete);
+            assert!(sessions.remove(&id("bob")).unwrap().is_complete());
             drop(mounted);
         }
     });

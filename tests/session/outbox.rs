@@ -35,7 +35,7 @@ fn a_claim_takes_the_message_out_of_the_guests_reach() {
         assert_eq!(found(&collected), [("b", b"two".as_slice()), ("a", b"one")]);
         assert_eq!(refused(&collected), [("gone", ErrorKind::NotFound)]);
         assert_eq!(collected.repeated, 1);
-        assert!(claim.clear().removed.complete);
+        assert!(claim.clear().removed.is_complete());
         assert!(outbox.pending().unwrap().is_empty());
         assert_eq!(names(&stage.host("trash")), [""; 0]);
     });
@@ -79,7 +79,7 @@ fn refuses_what_is_no_plain_file_and_reads_the_rest() {
         assert_eq!(shown.len(), 6);
         assert!(shown.contains(&(".dotfile", None)));
         assert!(shown.contains(&("shared", Some(ErrorKind::HardLinked))));
-        assert!(claim.clear().removed.complete);
+        assert!(claim.clear().removed.is_complete());
         assert!(stage.guest("workspace/shared").exists());
     });
 }
@@ -174,7 +174,7 @@ fn a_message_that_is_no_directory_is_refused_and_stays() {
             assert!(fs::symlink_metadata(stage.guest("outbox").join(name)).is_ok(), "{name}");
         }
         let messages = outbox.messages().unwrap();
-        assert_eq!((messages.ids.len(), messages.refused_total), (0, 3));
+        assert_eq!((messages.ids.len(), messages.refused.total), (0, 3));
         assert!(outbox.pending().unwrap().is_empty());
     });
 }
@@ -215,7 +215,7 @@ fn sweeps_what_nobody_asked_for() {
         fs::create_dir(stage.host("trash/remains")).unwrap();
         assert_eq!(outbox.sweep(Duration::from_secs(60)).unwrap().kept, 3);
         let swept = outbox.sweep(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (3, 0), "{swept:?}");
+        assert_eq!((swept.removed, swept.left.total), (3, 0), "{swept:?}");
         assert!(outbox.pending().unwrap().is_empty());
     });
 }

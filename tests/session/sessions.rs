@@ -2,7 +2,9 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use beneath::session::{Part, PartState, Quota, SessionsConfig, Usage};
-use beneath::{Budget, Ensured, ErrorKind, FileType, Limits, Root, SessionId, ambient_authority, safe_name};
+use beneath::{
+    Budget, Ensured, ErrorKind, FileType, Root, SessionId, WalkLimits, ambient_authority, safe_name,
+};
 
 use crate::support::{Stage, fifo, mode, names, with_each_resolver};
 
@@ -103,7 +105,7 @@ fn removes_a_session_whatever_the_guest_left_in_it() {
             .unwrap();
 
         let removed = stage.sessions.remove(&SessionId::new("s")).unwrap();
-        assert!(removed.complete, "{removed:?}");
+        assert!(removed.is_complete(), "{removed:?}");
         assert!(removed.directories > 100);
         assert_eq!(stage.all(), [""; 0]);
         let again = stage.sessions.remove(&SessionId::new("s")).unwrap_err();
@@ -119,14 +121,14 @@ fn a_removal_out_of_budget_frees_the_id_and_is_finished_by_a_sweep() {
         fs::write(stage.guest(&format!("workspace/{number}")), "x").unwrap();
     }
     let id = SessionId::new("s");
-    assert!(!stage.sessions.remove(&id).unwrap().complete);
+    assert!(!stage.sessions.remove(&id).unwrap().is_complete());
     assert!(!stage.sessions.exists(&id).unwrap());
     assert_eq!(stage.sessions.create(&id).unwrap().1, Ensured::Created);
 
     let root = Root::open_ambient(stage.sessions_path(), ambient_authority()).unwrap();
     let sessions = beneath::Sessions::new(root, SessionsConfig::default());
     let swept = sessions.sweep(Duration::from_secs(3600)).unwrap();
-    assert_eq!((swept.removed, swept.kept, swept.left_total), (1, 1, 0));
+    assert_eq!((swept.removed, swept.kept, swept.left.total), (1, 1, 0));
     assert_eq!(stage.all(), ["s"]);
 }
 
@@ -139,8 +141,8 @@ fn sweeps_idle_sessions_and_leaves_locked_ones() {
         assert_eq!(stage.sessions.sweep(Duration::from_secs(3600)).unwrap().kept, 2);
 
         let swept = stage.sessions.sweep(Duration::ZERO).unwrap();
-        assert_eq!((swept.removed, swept.left_total), (1, 1));
-        assert_eq!(swept.left[0].kind, ErrorKind::Busy);
+        assert_eq!((swept.removed, swept.left.total), (1, 1));
+        assert_eq!(swept.left.first[0].error.kind(), ErrorKind::Busy);
         assert_eq!(stage.all(), ["busy"]);
         drop(lock);
         assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
@@ -206,7 +208,7 @@ fn counts_usage_and_judges_a_quota() {
         let sparse = fs::File::create(stage.guest("workspace/sparse")).unwrap();
         sparse.set_len(1 << 40).unwrap();
 
-        let usage = stage.session.usage(Limits::default()).unwrap();
+        let usage = stage.session.usage(WalkLimits::default()).unwrap();
         assert_eq!(usage.entries, 6);
         assert_eq!(usage.bytes, 5000 + (1 << 40));
         assert!((5000..1 << 20).contains(&usage.allocated), "{usage:?}");
@@ -215,7 +217,7 @@ fn counts_usage_and_judges_a_quota() {
         assert_eq!(quota.with_bytes(1000).check(&usage).unwrap_err().kind(), ErrorKind::TooLarge);
         assert_eq!(quota.with_entries(5).check(&usage).unwrap_err().kind(), ErrorKind::TooMany);
 
-        let cut = stage.session.usage(Limits::default().with_entries(2)).unwrap();
+        let cut = stage.session.usage(WalkLimits::default().with_entries(2)).unwrap();
         assert!(cut.truncated);
         assert_eq!(quota.check(&cut).unwrap_err().kind(), ErrorKind::TooMany);
     });
@@ -276,7 +278,7 @@ fn a_session_that_lost_its_host_side_is_still_one() {
         fs::remove_dir_all(stage.host("")).unwrap();
         assert_eq!(stage.sessions.list().unwrap(), std::slice::from_ref(&id));
         assert!(stage.sessions.groups().unwrap().is_empty());
-        assert!(stage.sessions.remove(&id).unwrap().complete);
+        assert!(stage.sessions.remove(&id).unwrap().is_complete());
         assert_eq!(stage.all(), [""; 0]);
     });
 }

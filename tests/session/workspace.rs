@@ -15,7 +15,10 @@ fn three_spellings_reach_one_file() {
         for spelling in ["a/b.bin", "/a/b.bin", "/workspace/a/b.bin", "/workspace/workspace/a/b.bin"] {
             assert_eq!(workspace.read(spelling, 100).unwrap(), b"\0\xff\n'\"$(id)", "{spelling}");
         }
-        for bad in ["", "..", "a/../b", "../x", "/workspace/../x", "a//b", "a\0b", "/workspace"] {
+        for bad in ["..", "a/../b", "../x", "/workspace/../x"] {
+            assert_eq!(workspace.read(bad, 100).unwrap_err().kind(), ErrorKind::Escape, "{bad:?}");
+        }
+        for bad in ["", "a//b", "a\0b", "/workspace"] {
             assert_eq!(workspace.read(bad, 100).unwrap_err().kind(), ErrorKind::InvalidPath, "{bad:?}");
         }
     });
@@ -80,7 +83,7 @@ fn makes_deletes_and_renames_without_overwriting() {
         assert_eq!(workspace.delete("x").unwrap_err().kind(), ErrorKind::NotRegular);
         workspace.delete("b").unwrap();
         assert!(!workspace.exists("b").unwrap());
-        assert!(workspace.delete_tree("x").unwrap().complete);
+        assert!(workspace.delete_tree("x").unwrap().is_complete());
         symlink(stage.home.path(), stage.guest("workspace/home")).unwrap();
         assert_eq!(workspace.delete_tree("home").unwrap_err().kind(), ErrorKind::Symlink);
         assert_eq!(workspace.exists("home").unwrap_err().kind(), ErrorKind::Symlink);

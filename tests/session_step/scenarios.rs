@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use beneath::session::{Attachment, Disposition, ListOptions, SessionsConfig, Sibling, Ticket};
 use beneath::{
-    Error, Execute, Limits, MessageId, ResolverChoice, Result, Root, Session, SessionId, Sessions,
+    Error, Execute, MessageId, ResolverChoice, Result, Root, Session, SessionId, Sessions, WalkLimits,
     ambient_authority,
 };
 use serde_json::{Value, json};
@@ -136,14 +136,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         prepare: |session| drop(delivered(session)),
         ..scenario("clear the inbox", INBOX, |work, told| {
-            told.incomplete |= !work.session.inbox().clear(&MessageId::new("42"))?.complete;
+            told.incomplete |= !work.session.inbox().clear(&MessageId::new("42"))?.is_complete();
             Ok(())
         })
     },
     Scenario {
         prepare: |session| drop(delivered(session)),
         ..scenario("clear the inbox by age", INBOX, |work, told| {
-            told.incomplete |= work.session.inbox().clear_older_than(Duration::ZERO)?.left_total > 0;
+            told.incomplete |= work.session.inbox().clear_older_than(Duration::ZERO)?.left.total > 0;
             Ok(())
         })
     },
@@ -171,11 +171,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     }),
     scenario("messages, undeclared, sweep", OUTBOX, |work, told| {
         let outbox = work.session.outbox();
-        told.incomplete |= outbox.messages()?.refused_total > 0;
+        told.incomplete |= outbox.messages()?.refused.total > 0;
         if let Some(claim) = outbox.claim(&MessageId::new("42"))? {
             told.incomplete |= claim.undeclared(["one.bin"])?.entries.len() != 1;
         }
-        told.incomplete |= outbox.sweep(Duration::ZERO)?.left_total > 0;
+        told.incomplete |= outbox.sweep(Duration::ZERO)?.left.total > 0;
         Ok(())
     }),
     scenario("verify and repair", PARTS, |work, told| {
@@ -188,7 +188,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         Ok(())
     }),
     scenario("usage and heartbeat", WORKSPACE, |work, _| {
-        let _ = work.session.usage(Limits::default())?;
+        let _ = work.session.usage(WalkLimits::default())?;
         work.session.heartbeat_age("workspace/sub/one.bin").map(drop)
     }),
     scenario("write in the workspace", WORKSPACE, |work, _| {
@@ -208,7 +208,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         let workspace = work.session.workspace();
         workspace.rename("sub/two.bin", "sub/2")?;
         workspace.move_to("sub/one.bin", &work.other.workspace(), "came", MOST)?;
-        told.incomplete |= !workspace.delete_tree("sub")?.complete;
+        told.incomplete |= !workspace.delete_tree("sub")?.is_complete();
         Ok(())
     }),
     scenario("a database", DATABASE, |work, told| {
@@ -229,14 +229,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             }
         },
         ..scenario("remove a session", OUTBOX, |work, told| {
-            told.incomplete |= !work.sessions.remove(&SessionId::new("s"))?.complete;
+            told.incomplete |= !work.sessions.remove(&SessionId::new("s"))?.is_complete();
             Ok(())
         })
     },
     // The guest does not strike here; see `spared_under_the_lock`.
     scenario(SWEEP_IDLE, &[], |work, _| work.sessions.sweep(IDLE).map(drop)),
     scenario("sweep all sessions", WORKSPACE, |work, told| {
-        told.incomplete |= work.sessions.sweep(Duration::ZERO)?.left_total > 0;
+        told.incomplete |= work.sessions.sweep(Duration::ZERO)?.left.total > 0;
         Ok(())
     }),
     control("control: deliver", INBOX, |work, _| {

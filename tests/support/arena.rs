@@ -180,7 +180,7 @@ impl Drop for Arena {
         // std cannot remove what these tests build, too deep or of mode 000, and takes the other threads' descriptors.
         let removed = Root::open_ambient(self.base(), ambient_authority())
             .and_then(|base| base.remove_tree_contained("root"));
-        if !removed.is_ok_and(|removed| removed.complete) {
+        if !removed.is_ok_and(|removed| removed.is_complete()) {
             let _ = Command::new("chmod").arg("-R").arg("u+rwx").arg(self.root()).output();
             let _ = Command::new("rm").arg("-rf").arg(self.root()).output();
         }

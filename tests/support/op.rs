@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use beneath::{Budget, Limits, Result, Root};
+use beneath::{Budget, Result, Root, WalkLimits};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
@@ -74,7 +74,7 @@ impl Op {
             Self::EnsureDir => root.ensure_dir(path).map(drop),
             Self::Descend => root.descend(path).map(drop),
             Self::List => root.list(path)?.try_for_each(|entry| entry.map(drop)),
-            Self::Walk => root.walk(path, Limits::default())?.try_for_each(|entry| entry.map(drop)),
+            Self::Walk => root.walk(path, WalkLimits::default())?.try_for_each(|entry| entry.map(drop)),
             Self::Metadata => root.metadata(path).map(drop),
             Self::RenameFrom => root.rename(path, RENAME_TARGET),
             Self::RenameTo => root.rename(RENAME_SOURCE, path),

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use beneath::{
-    Access, Budget, Durability, Execute, Limits, Links, Policy, ResolverChoice, Result, Root,
+    Access, Budget, Durability, Execute, Links, Policy, ResolverChoice, Result, Root, WalkLimits,
     ambient_authority,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -172,19 +172,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         site.root.remove_file(LEAF).map(|()| Success::done())
     }),
     scenario("remove_tree", Leaf::Directory, Effect::RemovesTree(LEAF), |site| {
-        site.root.remove_tree_contained(LEAF).map(|removed| removal(removed.complete))
+        site.root.remove_tree_contained(LEAF).map(|removed| removal(removed.is_complete()))
     }),
     scenario("remove_tree, inside", Leaf::Directory, Effect::RemovesTree("g"), |site| {
-        site.root.remove_tree_contained("g").map(|removed| removal(removed.complete))
+        site.root.remove_tree_contained("g").map(|removed| removal(removed.is_complete()))
     }),
     // Five levels, three of which can be open: the others are moved up, or closed and entered again.
     scenario("remove_tree, few descriptors", Leaf::Directory, Effect::RemovesTree("g"), |site| {
         let removed = with_descriptors(3, || site.root.remove_tree_contained("g"))?;
-        Ok(removal(removed.complete))
+        Ok(removal(removed.is_complete()))
     }),
     scenario("remove_tree, quarantined", Leaf::Directory, Effect::RemovesTree(LEAF), |site| {
         let removed = site.root.remove_tree_quarantined(LEAF, &site.host, Budget::default())?;
-        Ok(removal(removed.complete))
+        Ok(removal(removed.is_complete()))
     }),
 ];
 
@@ -219,7 +219,7 @@ fn list(root: &Root, path: &str) -> Result<Success> {
 }
 
 fn walk(root: &Root, path: &str) -> Result<Success> {
-    gather(root.walk(path, Limits::default())?)
+    gather(root.walk(path, WalkLimits::default())?)
 }
 
 fn gather(found: impl Iterator<Item = Result<beneath::Entry>>) -> Result<Success> {

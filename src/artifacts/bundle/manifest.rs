@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use sha2::{Digest as _, Sha256};
 
 use crate::artifacts::limits::ObjectLimits;
-use crate::artifacts::record::{Digest, hex, unhex};
+use crate::artifacts::record::{Digest, unhex};
 use crate::artifacts::snapshot::{Hashing, Snapshot, digest};
+use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::{FileType, Limits, Root};
+use crate::root::{FileType, Root, WalkLimits};
 
 /// The files of a bundle and their SHA-256, as the `sha256sum` tool writes them.
 ///
@@ -73,7 +74,7 @@ impl Manifest {
     #[must_use]
     pub fn to_text(&self) -> String {
         self.files.iter().fold(String::new(), |mut text, (path, digest)| {
-            text.push_str(&hex(digest));
+            text.push_str(&hex(*digest));
             text.push_str("  ");
             text.push_str(path.as_str());
             text.push('\n');
@@ -97,7 +98,7 @@ impl Manifest {
     /// all that a guest may have put there.
     pub(super) fn matches(&self, root: &Root, path: &str, limits: &ObjectLimits) -> bool {
         let Ok(top) = root.descend(path) else { return false };
-        let Ok(walk) = top.walk(".", Limits::default()) else { return false };
+        let Ok(walk) = top.walk(".", WalkLimits::default()) else { return false };
         let mut found = 0;
         for entry in walk {
             let Ok(entry) = entry else { return false };

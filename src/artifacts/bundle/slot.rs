@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 use super::Bundle;
-use crate::artifacts::record::hex;
 use crate::artifacts::state::Places;
+use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafeName;
 use crate::root::Root;
@@ -32,7 +32,7 @@ pub(super) struct Noted {
 
 impl Slot {
     pub(super) fn of(name: &SafeName) -> Self {
-        Self { id: format!("bundle-{}", hex(&Sha256::digest(name.as_str()).into())) }
+        Self { id: format!("bundle-{}", hex(Sha256::digest(name.as_str()))) }
     }
 
     pub(super) fn lock(&self) -> String {
@@ -115,7 +115,7 @@ fn swap_in_two_steps(home: &Root, area: &Root, name: &SafeName) -> Result<()> {
 }
 
 fn line(bundle: &Bundle) -> String {
-    format!("{}\t{}", hex(&bundle.manifest.digest()), bundle.version.as_str())
+    format!("{}\t{}", hex(bundle.manifest.digest()), bundle.version.as_str())
 }
 
 #[cfg(test)]

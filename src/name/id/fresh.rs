@@ -1,24 +1,6 @@
-//! What makes a generated id unique, and sortable by time.
+//! What makes a generated id sortable by time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-
-use crate::error::{Error, Result};
-
-/// 128 bits from the system.
-pub(super) fn random() -> Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    loop {
-        // The kernel fills so short a request at once; a signal can only interrupt the wait for its first seed.
-        match getrandom(bytes.as_mut_slice(), GetRandomFlags::empty()) {
-            Ok(filled) if filled == bytes.len() => return Ok(bytes),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::without_subject("generate id", errno)),
-        }
-    }
-}
 
 /// `20260131T235959123Z`
 pub(super) fn timestamp(time: SystemTime) -> String {

@@ -1,18 +1,19 @@
 //! Ids that others chose, as one directory name each.
 //!
-//! The problem: a message must not be lost because its id holds a slash, and no two ids may share a directory.
-//! The defence: an id that is a safe name stays as it is; any other becomes
+//! Problem: a message must not be lost because its id holds a slash, and no two ids may share a directory.
+//! Defence: an id that is a safe name stays as it is; any other becomes
 //!
 //! ```text
 //! spaces-AAA-messages-B-B~40ed6fb46fab0db76d241a74a614df8f
 //! ```
 //!
 //! a slug for people, a tilde, and the first 128 bits of the id's SHA-256. A safe id that ends like that is mapped
-//! too, so what is on disk tells which of the two it is, and a guest cannot choose an id that is another's directory.
-//! What is left: finding two ids with the same 128 bits, which takes some 2⁶⁴ attempts and the same slug.
+//! too, so what is on disk shows which of the two it is, and a guest cannot choose an id that is another's directory.
+//! What remains: finding two ids with the same 128 bits, which takes some 2⁶⁴ attempts and the same slug.
 
 use sha2::{Digest as _, Sha256};
 
+use crate::entropy::hex;
 use crate::error::{ErrorKind, Result};
 use crate::name::rules::{Breach, SafeName, check_name, safe_name};
 
@@ -25,7 +26,7 @@ const DIGITS: usize = 32;
 /// Longest slug in bytes.
 const SLUG_MAX: usize = 80;
 
-/// The one component that stands for `raw`.
+/// The one component for `raw`.
 pub(super) fn component(raw: &str) -> SafeName {
     match check_name(raw.as_bytes()) {
         Ok(name) if split_mapped(raw).is_none() => SafeName::built(name.to_owned()),
@@ -77,9 +78,4 @@ fn slug(raw: &str) -> String {
         "" => "id".to_owned(),
         slug => slug.to_owned(),
     }
-}
-
-pub(super) fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
-    let halves = bytes.into_iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-    halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
 }

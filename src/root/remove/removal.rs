@@ -3,17 +3,20 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::io::Errno;
 
+use super::OPERATION;
 use super::chain::Chain;
 use super::frame::Frame;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
+use crate::report::{Left, Leftovers};
 use crate::root::Root;
-use crate::root::budget::{Budget, Left, Removed};
+use crate::root::budget::{Budget, Removed};
 use crate::root::draft::{rename_new, unguessable_name};
 use crate::root::scan::Scanner;
 
@@ -25,8 +28,6 @@ const LEVELS: usize = 1 << 17;
 const REMEMBERED: usize = 4096;
 /// How many directories that were moved up the top remembers.
 const PENDING: usize = 1024;
-/// How many leftovers a report names.
-const REPORTED: usize = 32;
 /// The longest path the kernel takes, its NUL included.
 const LONGEST_PATH: usize = 4096;
 
@@ -196,7 +197,8 @@ impl<'r> Removal<'r> {
 
     /// Leftovers of a directory that was closed are counted when it is read again.
     fn found_again(&mut self, left: u64) {
-        self.report.left_total = self.report.left_total.saturating_sub(left);
+        let total = &mut self.report.left.total;
+        *total = total.saturating_sub(left);
     }
 
     /// Removes a directory if it is empty, and else moves it up into the top, to be found there with fewer directories
@@ -233,7 +235,7 @@ impl<'r> Removal<'r> {
             };
             match outcome {
                 Ok(()) if holder.pending.len() < PENDING => holder.pending.push(fresh),
-                // The others are read again for what is left in them; the top not for ever.
+                // The others are read again for what is left in them; the top only if this asks for it.
                 Ok(()) => self.overlooked |= index == 0,
                 Err(Errno::NOENT) => {}
                 Err(_) => continue,
@@ -310,7 +312,16 @@ impl<'r> Removal<'r> {
                     self.passes = self.passes.saturating_add(1);
                 }
                 match self.root.enter(parent, &done.name) {
-                    Ok(dir) => return Some(Frame::new(dir, done.name)),
+                    Ok(dir) => {
+                        self.found_again(done.left);
+                        let unknown = done.stays.more;
+                        let closed = done.closed();
+                        // With more that stay than are remembered, it would not be read again.
+                        return Some(match unknown {
+                            true => Frame::new(dir, closed.name),
+                            false => Frame::reopened(dir, closed),
+                        });
+                    }
                     Err(Errno::NOENT) => {}
                     Err(errno) => {
                         self.leave(&mut done, c"", ErrorKind::of(errno));
@@ -341,8 +352,8 @@ impl<'r> Removal<'r> {
     /// Notes that an entry of `frame` stays; an empty name is the directory itself.
     fn leave(&mut self, frame: &mut Frame, name: &CStr, kind: ErrorKind) {
         frame.left += 1;
-        self.report.left_total += 1;
-        if self.report.left.len() >= REPORTED {
+        self.report.left.total += 1;
+        if self.report.left.first.len() >= Leftovers::FIRST {
             return;
         }
         let mut room = LONGEST_PATH;
@@ -350,11 +361,11 @@ impl<'r> Removal<'r> {
             room = room.saturating_sub(name.count_bytes() + 1);
             room > 0
         });
-        let path = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
-        let left = Left { path, kind };
+        let subject: PathBuf = around.map(|name| OsStr::from_bytes(name.to_bytes())).collect();
+        let left = Left { error: Error::new(OPERATION, &subject, kind), subject };
         // A directory that was closed and is read again has its leftovers found again.
-        if !self.report.left.contains(&left) {
-            self.report.left.push(left);
+        if !self.report.left.first.contains(&left) {
+            self.report.left.first.push(left);
         }
     }
 

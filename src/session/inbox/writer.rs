@@ -105,7 +105,7 @@ impl<'s> Writer<'s> {
             return Ok(Outcome::AlreadySaved(self.recall(name, None, length)));
         }
         let mut file = self.directory()?.new_file(&name)?;
-        file.write_all(bytes).map_err(|error| own_error(error, &name, "writing it failed"))?;
+        file.write_all(bytes).map_err(|error| Error::from_io(OPERATION, &name, error))?;
         self.publish(file, name, expected)
     }
 
@@ -125,7 +125,7 @@ impl<'s> Writer<'s> {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(own_error(error, &name, "reading it failed")),
+                Err(error) => return Err(Error::from_io(OPERATION, &name, error)),
             };
             bytes += read as u64;
             self.admit(&name, bytes)?;
@@ -138,7 +138,7 @@ impl<'s> Writer<'s> {
             let chunk = buffer.get(..read).unwrap_or_default();
             digest.update(chunk);
             if let Some(file) = &mut file {
-                file.write_all(chunk).map_err(|error| own_error(error, &name, "writing it failed"))?;
+                file.write_all(chunk).map_err(|error| Error::from_io(OPERATION, &name, error))?;
             }
         }
         compare_sizes(&name, bytes, declared)?;
@@ -305,12 +305,4 @@ fn compare_sizes(name: &SafeName, length: u64, declared: Option<u64>) -> Result<
 
 fn refusal(name: &SafeName, kind: ErrorKind, why: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(OPERATION, name, kind).with_detail(why)
-}
-
-/// What a failed read or write means, which may carry this crate's own error.
-fn own_error(error: std::io::Error, name: &SafeName, what: &'static str) -> Error {
-    match error.downcast::<Error>() {
-        Ok(own) => own,
-        Err(other) => refusal(name, ErrorKind::Io, what).with_source(other),
-    }
 }

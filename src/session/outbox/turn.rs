@@ -18,7 +18,7 @@ use super::super::{SessionLock, Ticket};
 use super::{MESSAGES, Messages, Outbox, REPORTED, shelf};
 use crate::error::{Error, Result};
 use crate::name::MessageId;
-use crate::root::Left;
+use crate::report::Leftovers;
 
 /// The service's own record of the messages that were sent, by ticket.
 ///
@@ -87,10 +87,8 @@ pub struct Collection<E> {
     pub failed: Vec<Failed<E>>,
     /// How many failed.
     pub failed_total: u64,
-    /// Entries of the outbox that are no message, and why; no more than the first few.
-    pub refused: Vec<Left>,
-    /// How many entries of the outbox are no message.
-    pub refused_total: u64,
+    /// Entries of the outbox that are no message, and why.
+    pub refused: Leftovers,
     /// Whether messages may be left in the outbox: it has more entries than one turn looks at, too many messages are
     /// pending, or the turn was [stopped](Disposition::Stop).
     pub truncated: bool,
@@ -119,8 +117,7 @@ impl<E> Collection<E> {
             left_behind: 0,
             failed: Vec::new(),
             failed_total: 0,
-            refused: Vec::new(),
-            refused_total: 0,
+            refused: Leftovers::default(),
             truncated: false,
         }
     }
@@ -128,7 +125,7 @@ impl<E> Collection<E> {
     /// Whether nothing is left: no message failed, was kept or given back, nothing was refused, and there is no more.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.open() + self.refused_total + self.released + self.left_behind == 0 && !self.truncated
+        self.open() + self.refused.total + self.released + self.left_behind == 0 && !self.truncated
     }
 
     /// How many were handed out and are still pending, or could not be had.
@@ -144,7 +141,7 @@ impl<E> Collection<E> {
     }
 
     fn clear(&mut self, claim: Claim<'_>) {
-        self.left_behind += u64::from(!claim.clear().removed.complete);
+        self.left_behind += u64::from(!claim.clear().removed.is_complete());
     }
 }
 
@@ -233,7 +230,6 @@ impl<'s> Outbox<'s> {
             Messages::default()
         });
         turn.collection.refused = messages.refused;
-        turn.collection.refused_total = messages.refused_total;
         turn.collection.truncated |= messages.truncated;
         for id in messages.ids {
             // While the service is down, what the guest sends stays in its outbox.

@@ -45,7 +45,7 @@ impl Victim {
 
     fn run(&self, call: Call, exchange: Exchange, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
         if call == Call::Remove {
-            return self.sessions.remove(&self.session).map(|removed| match removed.complete {
+            return self.sessions.remove(&self.session).map(|removed| match removed.is_complete() {
                 true => Outcome::Ok,
                 false => Outcome::Wrong(format!("{removed:?}")),
             });
@@ -135,8 +135,14 @@ impl Victim {
         }
         let removed = claim.clear().removed;
         Ok(match outcome {
-            Outcome::Ok if removed.complete => Outcome::Ok,
-            Outcome::Ok if removed.left.iter().all(|left| is_exchange(left.kind) || is_back(left.kind)) => {
+            Outcome::Ok if removed.is_complete() => Outcome::Ok,
+            Outcome::Ok
+                if removed
+                    .left
+                    .first
+                    .iter()
+                    .all(|left| is_exchange(left.error.kind()) || is_back(left.error.kind())) =>
+            {
                 Outcome::Refused
             }
             Outcome::Ok => Outcome::Wrong(format!("{removed:?}")),
@@ -165,7 +171,7 @@ impl Victim {
 
 fn clear(claim: Claim<'_>) -> Outcome {
     let cleared = claim.clear();
-    match cleared.removed.complete {
+    match cleared.removed.is_complete() {
         true => Outcome::Ok,
         false => Outcome::Wrong(format!("{cleared:?}")),
     }
@@ -202,9 +208,9 @@ fn harden(session: &Session, turn: u64) -> beneath::Result<Outcome> {
     let report = harden_tree(session.guest(), "workspace", Hardening::new(access))?;
     // An entry that was exchanged twice under way is a directory to one look and a file to the next; one that comes and goes
     // without pause is given up.
-    let mut failed = report.failed.iter().map(|left| left.kind);
+    let mut failed = report.failed.iter().map(|(_, error)| error.kind());
     let explained = failed.all(|kind| matches!(kind, ErrorKind::NotDirectory | ErrorKind::Busy));
-    Ok(match (report.failed_total, explained && !report.truncated) {
+    Ok(match (report.failed.total, explained && !report.truncated) {
         // Never complete, since the guest works in the tree meanwhile.
         (0, true) => Outcome::Ok,
         (_, true) => Outcome::Refused,

@@ -1,0 +1,76 @@
+//! One holder at a time, across threads and processes, on a file in a directory that only the host can reach.
+//!
+//! Problem: `flock` belongs to the open file and not to its name. A child that was forked shares it, and a file that was
+//! removed and made anew under the same name is another lock.
+//!
+//! Defence: it is given up by the process that took it and by no other; after it was taken the name is compared with the open
+//! file.
+//!
+//! What remains: it is advisory, so it holds only between users of this crate.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::{ContainedFile, Root};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A held lock; it ends when this is dropped, and with the process.
+#[derive(Debug)]
+pub(crate) struct Flock {
+    file: ContainedFile,
+    /// The process that took it.
+    holder: u32,
+}
+
+impl Drop for Flock {
+    /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
+    fn drop(&mut self) {
+        // In a child it is the parent's to give up.
+        if self.holder == std::process::id() {
+            // Should it fail, the lock ends with the last descriptor.
+            let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+        }
+    }
+}
+
+impl Flock {
+    /// Takes the lock at `path`, making the file if there is none.
+    ///
+    /// # Errors
+    /// `Busy` if somebody else holds it, `Unsupported` where the file system or a filter of system calls has no `flock`.
+    pub(crate) fn try_take(root: &Root, path: &Path, operation: &'static str) -> Result<Self> {
+        // Opened before it is made: on a full disk a lock that is held must not look like one that cannot be made.
+        let file = match root.open_contained(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match root.write_exclusive(path, "") {
+                    Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                    _ => {}
+                }
+                root.open_contained(path)?
+            }
+            file => file?,
+        };
+        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Self::busy(path, operation)),
+            Err(errno) => return Err(Error::from_errno(operation, path, errno)),
+        }
+        let lock = Self { file, holder: std::process::id() };
+        // Whoever removed the file meanwhile held a lock that is no longer the one at this path.
+        lock.is_at(root, path)?.then_some(lock).ok_or_else(|| Self::busy(path, operation))
+    }
+
+    /// Whether this process holds the very lock that is at `path`.
+    pub(crate) fn is_at(&self, root: &Root, path: &Path) -> Result<bool> {
+        let (now, held) = (root.metadata(path)?, self.file.metadata());
+        Ok((now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id())
+    }
+
+    /// The error for a lock that somebody else holds.
+    pub(crate) fn busy(path: &Path, operation: &'static str) -> Error {
+        Error::new(operation, path, ErrorKind::Busy).with_detail("is held by another worker")
+    }
+}
