@@ -175,6 +175,12 @@ fn a_new_file_is_seen_before_it_is_complete_unless_it_is_published() {
     file.write_all(b"the first half").unwrap();
     assert_eq!(content("pathrs").as_deref(), Some("the first half"));
 
+    let mut file = NamedTempFile::new_in(place.root().join("inbox")).unwrap();
+    file.write_all(b"the first half").unwrap();
+    assert_eq!(content("tempfile"), None);
+    file.persist_noclobber(place.root().join("inbox/tempfile")).unwrap();
+    assert_eq!(content("tempfile").as_deref(), Some("the first half"));
+
     let beneath = place.beneath();
     let mut file = beneath.new_file("inbox/beneath").unwrap();
     file.write_all(b"the first half").unwrap();
