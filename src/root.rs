@@ -1,21 +1,14 @@
 //! A directory handle, and everything that is done through it.
 
 mod access;
-mod acl;
-mod budget;
-mod draft;
 mod entries;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 mod flock;
 mod metadata;
-mod new_file;
-mod path;
 mod policy;
 mod read;
 mod remove;
 mod resolve;
-mod scan;
-mod single;
 mod walk;
 mod write;
 
@@ -29,21 +22,22 @@ use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 pub use access::{Applied, Execute};
-pub use budget::{Budget, Removed};
 pub use entries::Ensured;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 pub(crate) use flock::Flock;
 pub use metadata::{FileType, Metadata};
-pub use new_file::NewFile;
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
+pub use remove::budget::{Budget, Removed};
+pub use write::new_file::NewFile;
 
-pub use resolve::Resolver;
+pub use resolve::resolver::Resolver;
 pub use walk::{Entry, List, Walk, WalkLimits};
 
 use crate::error::{Error, ErrorKind, Result};
-use metadata::MountId;
-use path::{Checked, Meant};
+use metadata::{MountId, describe};
+use read::stamps;
+use resolve::{proc, resolver};
 
 /// A directory that a guest may change at any moment, held by its handle.
 ///
@@ -141,21 +135,7 @@ impl Root {
         }
     }
 
-    /// A narrower `Root` on a directory beneath this one, with the same policy.
-    ///
-    /// # Errors
-    /// [`Symlink`](crate::ErrorKind::Symlink), [`NotDirectory`](crate::ErrorKind::NotDirectory),
-    /// [`NotFound`](crate::ErrorKind::NotFound) and the kinds of every resolution.
-    ///
-    /// # Races
-    /// The new handle stays on the directory it was opened on, wherever the guest moves it. If the guest can rename
-    /// that directory, prefer to resolve from the outer root each time.
-    pub fn descend(&self, path: impl AsRef<Path>) -> Result<Self> {
-        let path = Checked::new("open", path.as_ref(), Meant::DirectoryOrRoot)?;
-        let fd = self.open("open", path, resolve::DIRECTORY)?;
-        Ok(self.narrowed(fd))
-    }
-
+    /// A root on `fd`, which is beneath this one.
     fn narrowed(&self, fd: OwnedFd) -> Self {
         let policy = self.policy.clone();
         match policy.mounts() {
@@ -173,13 +153,13 @@ impl From<OwnedFd> for Root {
     ///
     /// If it is not a directory, every later call says so.
     fn from(fd: OwnedFd) -> Self {
-        resolve::prepare();
-        single::prepare();
+        proc::prepare();
+        stamps::prepare();
         // Best effort: a caller's own descriptor may lack it, and a child must inherit none.
         let _ = fcntl_setfd(&fd, FdFlags::CLOEXEC);
         let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));
-        let mount = resolve::describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
-        let (found, stamps) = (resolve::probe(fd.as_fd()), single::stamps_changes(fd.as_fd()));
+        let mount = describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
+        let (found, stamps) = (resolver::probe(fd.as_fd()), stamps::stamps_changes(fd.as_fd()));
         Self { found, mount, nodev, stamps, exact: OnceLock::new(), policy: Policy::default(), fd }
     }
 }

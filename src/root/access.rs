@@ -8,6 +8,8 @@
 //!
 //! What remains: the guest may change its own entries back at once.
 
+pub(super) mod acl;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Instant;
@@ -15,11 +17,14 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chmodat, chownat};
 use rustix::io::Errno;
 
+use super::metadata::describe;
 use super::metadata::{FileType, Metadata};
-use super::path::{Checked, Meant};
-use super::resolve::{describe, missing_proc, own_descriptors, subject};
-use super::single::{self, Proof, Purpose, REOPENED};
-use super::{Access, Root, acl};
+use super::read::single::{self, Proof, Purpose, REOPENED};
+use super::read::stamps::{Before, TICK};
+use super::resolve::path::subject;
+use super::resolve::path::{Checked, Meant};
+use super::resolve::proc::{missing_proc, own_descriptors};
+use super::{Access, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "set access";
@@ -88,7 +93,7 @@ impl Root {
     #[cfg(feature = "session")]
     pub(crate) fn settled_metadata(&self, path: &Path, until: Instant) -> Option<Metadata> {
         loop {
-            let before = single::Before::now();
+            let before = Before::now();
             let found = self.metadata(path).ok()?;
             if self.is_decisive(before, &found, Purpose::Change) {
                 return Some(found);
@@ -96,7 +101,7 @@ impl Root {
             if Instant::now() >= until {
                 return None;
             }
-            std::thread::sleep(single::TICK);
+            std::thread::sleep(TICK);
         }
     }
 

@@ -13,13 +13,17 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, mkdirat, unlinkat};
 use rustix::io::{Errno, retry_on_intr};
 
-#[cfg(feature = "session")]
-use super::draft::rename_fresh;
-use super::draft::{give_access, open_to_sync, rename_new};
+use super::access::acl;
 use super::metadata::Metadata;
-use super::path::{Checked, Meant};
-use super::resolve::{DIRECTORY, Handle, describe, describe_at, subject};
-use super::{Durability, Mounts, Root, acl};
+use super::metadata::{describe, describe_at};
+use super::resolve::Handle;
+use super::resolve::path::subject;
+use super::resolve::path::{Checked, Meant};
+use super::resolve::proc::DIRECTORY;
+#[cfg(feature = "session")]
+use super::write::draft::rename_fresh;
+use super::write::draft::{give_access, open_to_sync, rename_new};
+use super::{Durability, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How often a directory that the guest removes again is made anew.

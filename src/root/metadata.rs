@@ -1,9 +1,11 @@
 //! What the kernel says about an entry.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::path::Arg;
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -230,6 +232,25 @@ impl Metadata {
     pub fn created(&self) -> Option<SystemTime> {
         self.created.map(time)
     }
+}
+
+/// Describes the entry behind a descriptor.
+pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Describes one entry of a directory, a link itself included.
+pub(super) fn describe_at(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
+}
+
+/// Describes an entry, or with an empty name the descriptor itself, by asking the file system: FUSE and network file
+/// systems let the kernel cache the link count.
+pub(super) fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
+    let flags =
+        AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
+    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
 }
 
 /// Identifies a mount.

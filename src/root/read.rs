@@ -10,6 +10,9 @@
 //! Left: the content is no snapshot while a guest holds the file open. Without a usable `/proc` the reopen is a second
 //! lookup, and a guest that may make device nodes can have one opened, though never read.
 
+pub(super) mod single;
+pub(super) mod stamps;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,11 +24,14 @@ use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::metadata::Metadata;
-use super::path::{Checked, Meant};
-use super::resolve::{describe, forget_descriptors, reopen, subject};
-use super::single::{Before, Names, Proof, Purpose, REOPENED, Seen};
-use super::{HardLinks, Mounts, Resolver, Root, single};
+use super::metadata::describe;
+use super::resolve::path::subject;
+use super::resolve::path::{Checked, Meant};
+use super::resolve::proc::{forget_descriptors, reopen};
+use super::{HardLinks, Mounts, Resolver, Root};
 use crate::error::{Error, ErrorKind, Result};
+use single::{Names, Proof, Purpose, REOPENED, Seen};
+use stamps::Before;
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// How much is read at a time once a file turns out larger than it said.

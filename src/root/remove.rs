@@ -13,6 +13,7 @@
 //! the doomed tree as well. Where directories cannot be moved, a budget that ends before the bottom of the deepest branch
 //! is reached removes little, each time anew. What a call waits for in the kernel nobody can bound; see [`Budget`].
 
+pub(super) mod budget;
 mod chain;
 mod frame;
 mod removal;
@@ -24,16 +25,15 @@ use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 
 use super::Root;
-use super::budget::{Budget, Removed};
-use super::draft::{rename_new, unguessable_name};
-use super::path::{Checked, Meant};
-use super::resolve::{describe_at, subject};
+use super::metadata::describe_at;
+use super::remove::budget::{Budget, Removed};
+use super::resolve::path::subject;
+use super::resolve::path::{Checked, Meant};
+use super::write::draft::{rename_new, unguessable_name};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
-use removal::Removal;
-
-const OPERATION: &str = "remove";
+use removal::{OPERATION, Removal};
 
 impl Root {
     /// Removes the directory at `path` and everything in it, within the default [`Budget`].

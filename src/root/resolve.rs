@@ -11,40 +11,29 @@
 //! Left: a directory that the guest moves away during the lookup may still be the one that is opened. It was
 //! beneath the root when the lookup passed it.
 
-use std::cell::RefCell;
-use std::ffi::CStr;
+pub(super) mod path;
+pub(super) mod proc;
+pub(super) mod resolver;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, chmodat, fstat, fstatfs, openat, openat2,
-    statat, statx,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, openat, openat2};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::path::{Arg, DecInt};
+use rustix::path::Arg;
 
-use super::metadata::{Metadata, MountId};
-use super::path::Checked;
+use super::metadata::{MountId, describe, describe_at};
 use super::{Links, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
-
-/// How a [`Root`] turns paths into descriptors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Resolver {
-    /// By `openat2`, the whole path at once.
-    Openat2,
-    /// Component by component, where openat2 is missing or blocked. Same guarantees, more syscalls.
-    Walk,
-}
+use path::{Checked, Meant, subject};
+use proc::{DIRECTORY, missing_proc, own_descriptors};
+use resolver::Resolver;
 
 /// Bound on `EAGAIN`, which `openat2` answers only when it meets a `..` during a rename anywhere on the machine.
 /// Under [`Links::FollowBeneath`] the guest writes those `..` itself, so this must end.
 const FOLLOW_TIME: Duration = Duration::from_millis(100);
-
-/// To hold a directory, not to read it.
-pub(super) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// The directory that holds an entry: the root itself, or one opened for this call.
 #[derive(Debug)]
@@ -72,27 +61,22 @@ impl Handle<'_> {
     }
 }
 
-/// Whether this process may call openat2. An empty path costs no descriptor: with openat2 it is ENOENT.
-pub(super) fn probe(root: BorrowedFd<'_>) -> Resolver {
-    match retry_on_intr(|| openat2(root, c"", DIRECTORY, Mode::empty(), ResolveFlags::BENEATH)) {
-        Err(Errno::NOENT) => Resolver::Openat2,
-        // ENOSYS from an old kernel; a seccomp profile may answer EPERM, EACCES, EINVAL or anything else.
-        _ => Resolver::Walk,
-    }
-}
-
-/// Describes the entry behind a descriptor.
-pub(super) fn describe(fd: BorrowedFd<'_>) -> rustix::io::Result<Metadata> {
-    statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
-}
-
-/// Describes one entry of a directory, a link itself included.
-pub(super) fn describe_at(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
-}
-
 impl Root {
+    /// A narrower `Root` on a directory beneath this one, with the same policy.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory),
+    /// [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// The new handle stays on the directory it was opened on, wherever the guest moves it. If the guest can rename
+    /// that directory, prefer to resolve from the outer root each time.
+    pub fn descend(&self, path: impl AsRef<Path>) -> Result<Self> {
+        let path = Checked::new("open", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let fd = self.open("open", path, DIRECTORY)?;
+        Ok(self.narrowed(fd))
+    }
+
     /// Opens what `path` names, without following a link unless the policy says so.
     pub(super) fn open(&self, operation: &'static str, path: Checked<'_>, flags: OFlags) -> Result<OwnedFd> {
         self.require_resolver(operation, path)?;
@@ -267,89 +251,4 @@ fn step(
         return Err(Errno::XDEV);
     }
     Ok(fd)
-}
-
-pub(super) fn subject(path: Checked<'_>) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
-}
-
-thread_local! {
-    /// The directory of this thread's own descriptors, kept since every pinned read goes through it, and the process that
-    /// opened it.
-    ///
-    /// It shows the table of the thread that opened it, also after that thread got a table of its own. A thread has to have
-    /// one for itself, since the same number may be another file in another thread's table, and so has a child after a fork:
-    /// opening the parent's file of that number would already break a lease, or wake a device.
-    static DESCRIPTORS: RefCell<Option<(u32, OwnedFd)>> = const { RefCell::new(None) };
-}
-
-/// Opens the directory of descriptors before anything counts how many are open.
-pub(super) fn prepare() {
-    // Without it every read says what is missing.
-    let _ = with_descriptors(|_| ());
-}
-
-/// Runs `call` with the directory of this thread's own descriptors. `None` without a usable `/proc`.
-fn with_descriptors<T>(call: impl FnOnce(BorrowedFd<'_>) -> T) -> rustix::io::Result<Option<T>> {
-    let kept = DESCRIPTORS.try_with(|kept| {
-        let Ok(mut kept) = kept.try_borrow_mut() else { return Ok(None) };
-        let process = std::process::id();
-        if kept.as_ref().is_none_or(|(opener, _)| *opener != process) {
-            *kept = match open_descriptors(c"/proc/thread-self/fd") {
-                Ok(descriptors) => Some((process, descriptors)),
-                // Not a reason to do without it.
-                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno),
-                Err(_) => None,
-            };
-        }
-        Ok(kept.as_ref().map(|(_, descriptors)| call(descriptors.as_fd())))
-    });
-    // The thread is ending.
-    kept.unwrap_or(Ok(None))
-}
-
-/// Has the directory of descriptors opened anew.
-pub(super) fn forget_descriptors() {
-    let _ = DESCRIPTORS.try_with(|kept| kept.take());
-}
-
-/// Opens the regular file behind a pin for reading. `None` if no usable `/proc` leads to it.
-pub(super) fn reopen(pin: BorrowedFd<'_>, flags: OFlags) -> rustix::io::Result<Option<OwnedFd>> {
-    let (number, flags) = (DecInt::from_fd(pin), flags | OFlags::CLOEXEC);
-    let open = |descriptors: BorrowedFd<'_>| {
-        retry_on_intr(|| openat(descriptors, number.as_c_str(), flags, Mode::empty()))
-    };
-    match with_descriptors(open)? {
-        Some(Ok(fd)) => Ok(Some(fd)),
-        // A guest cannot cause these: the link leads to the inode even after its last name is gone.
-        None | Some(Err(Errno::NOENT | Errno::NOTDIR)) => Ok(None),
-        Some(Err(errno)) => Err(errno),
-    }
-}
-
-/// The directory of the thread's own descriptors, and the name of `fd` in it, which is checked to be that file.
-pub(super) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, DecInt)> {
-    let (descriptors, number) = (open_descriptors(c"/proc/thread-self/fd")?, DecInt::from_fd(fd));
-    let (told, held) = (statat(&descriptors, number.as_c_str(), AtFlags::empty())?, fstat(fd)?);
-    if (told.st_dev, told.st_ino) != (held.st_dev, held.st_ino) {
-        return Err(Errno::NOENT);
-    }
-    Ok((descriptors, number))
-}
-
-/// What a failure to find one's own descriptors means: `meaning`, unless the host has run out of something.
-pub(super) fn missing_proc(meaning: Errno) -> impl Fn(Errno) -> Errno {
-    move |errno| match errno {
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => errno,
-        _ => meaning,
-    }
-}
-
-/// Checked, since anything may be mounted at `/proc`.
-fn open_descriptors(path: &CStr) -> rustix::io::Result<OwnedFd> {
-    let descriptors = openat(CWD, path, DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    if fstatfs(&descriptors)?.f_type != PROC_SUPER_MAGIC {
-        return Err(Errno::NOENT);
-    }
-    Ok(descriptors)
 }

@@ -8,6 +8,8 @@
 //!
 //! Left: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
 
+pub(super) mod scan;
+
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -18,9 +20,9 @@ use rustix::io::Errno;
 
 use super::Root;
 use super::metadata::Metadata;
-use super::path::{Checked, Meant};
-use super::resolve::describe_at;
-use super::scan::Scanner;
+use super::metadata::describe_at;
+use super::resolve::path::{Checked, Meant};
+use super::walk::scan::Scanner;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How many entries in a row may be gone before they can be described.

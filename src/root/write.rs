@@ -10,12 +10,16 @@
 //! Left: from the moment it is published the file is the guest's. Where a temporary name is needed, as for one step of
 //! [`Root::replace`], a guest that swaps it makes the call fail with `Busy`, and a host that dies leaves it behind.
 
+pub(super) mod draft;
+pub(super) mod new_file;
+
 use std::path::Path;
 
 use super::Root;
-use super::draft::{Draft, Failure};
-use super::path::{Checked, Meant};
-use super::resolve::{Handle, subject};
+use super::resolve::Handle;
+use super::resolve::path::subject;
+use super::resolve::path::{Checked, Meant};
+use super::write::draft::{Draft, Failure};
 #[cfg(feature = "artifacts")]
 use crate::error::Error;
 use crate::error::Result;

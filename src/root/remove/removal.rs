@@ -10,15 +10,16 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
 use rustix::io::Errno;
 
-use super::OPERATION;
 use super::chain::Chain;
 use super::frame::Frame;
 use crate::error::{Error, ErrorKind};
 use crate::report::{Left, Leftovers};
 use crate::root::Root;
-use crate::root::budget::{Budget, Removed};
-use crate::root::draft::{rename_new, unguessable_name};
-use crate::root::scan::Scanner;
+use crate::root::remove::budget::{Budget, Removed};
+use crate::root::walk::scan::Scanner;
+use crate::root::write::draft::{rename_new, unguessable_name};
+
+pub(super) const OPERATION: &str = "remove";
 
 /// How many directories are held open at a time.
 const HELD: usize = 24;

@@ -35,61 +35,34 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, fchmod, fstatfs, mkdirat, openat, readlinkat, renameat,
-    renameat_with, statx,
-};
+use rustix::fs::{Mode, RenameFlags, Stat, mkdirat, readlinkat, renameat, renameat_with};
 use rustix::io::Errno;
-use rustix::path::Arg;
-use rustix::time::{ClockId, clock_gettime};
 
-use super::metadata::{Metadata, Stamp};
-use super::path::{Checked, Meant};
-use super::resolve::{own_descriptors, subject};
-use super::{HardLinks, Links, Mounts, Root};
+use super::stamps::{Before, TICK, stamps_exactly};
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::metadata::{Metadata, Stamp, describe_fresh};
+use crate::root::resolve::path::subject;
+use crate::root::resolve::path::{Checked, Meant};
+use crate::root::resolve::proc::own_descriptors;
+use crate::root::{HardLinks, Links, Mounts, Root};
 
-/// The longest tick of the coarse clock that a kernel is built with.
-pub(super) const TICK: Duration = Duration::from_millis(10);
 /// A change that is younger than this may still be under way: an `unlink` is long where it waits for the disk.
 const RECENT: Duration = Duration::from_secs(2);
 /// How often a proof is tried while the guest changes the file.
 const TRIES: u32 = 512;
 /// How often a file is opened anew because the name led to another one meanwhile.
-pub(super) const REOPENED: u32 = 16;
-
-/// The clock that the kernel stamps changes with, read before a lookup.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Before((i64, u64));
-
-impl Before {
-    pub(super) fn now() -> Self {
-        let now = clock_gettime(ClockId::RealtimeCoarse);
-        Self((now.tv_sec, u64::try_from(now.tv_nsec).unwrap_or(0)))
-    }
-
-    /// Whether a change at that time was over by more than `margin`.
-    #[inline]
-    fn is_past(self, (seconds, nanos): Stamp, margin: Duration) -> bool {
-        // No fraction: it may have been cut off, as by file systems that keep whole seconds.
-        let whole = i64::try_from(margin.as_secs()).unwrap_or(i64::MAX).saturating_add(i64::from(nanos == 0));
-        let seconds = seconds.saturating_add(whole);
-        let nanos = u64::from(nanos) + u64::from(margin.subsec_nanos());
-        let carried = i64::from(nanos >= 1_000_000_000);
-        (seconds.saturating_add(carried), nanos % 1_000_000_000) < self.0
-    }
-}
+pub(in crate::root) const REOPENED: u32 = 16;
 
 /// What tells one file from another, and whether its names have changed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(in crate::root) struct Seen {
     inode: (u64, u64),
     nlink: u64,
     changed: Stamp,
 }
 
 impl Seen {
-    pub(super) fn is(self, other: Self) -> bool {
+    pub(in crate::root) fn is(self, other: Self) -> bool {
         self.inode == other.inode
     }
 }
@@ -114,7 +87,7 @@ impl From<&Metadata> for Seen {
 
 /// What a look at the link count says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Names {
+pub(in crate::root) enum Names {
     /// One name, and it is the one that was looked up; or none, so that nobody else has one either.
     Single,
     /// Several, or whose name it is is not certain.
@@ -123,7 +96,7 @@ pub(super) enum Names {
 
 /// What a proof has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(in crate::root) enum Proof {
     /// The name is the file's only one.
     Single,
     /// The file has no name any more, so nobody else has one either.
@@ -134,14 +107,14 @@ pub(super) enum Proof {
 
 /// What the proof is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(in crate::root) enum Purpose {
     Read,
     /// To change mode and owner, which must not happen even to a foreign file that the guest may write to.
     Change,
 }
 
 /// How long one call may wait for a file to rest.
-pub(super) fn patience() -> Instant {
+pub(in crate::root) fn patience() -> Instant {
     let now = Instant::now();
     now.checked_add(TICK * 10).unwrap_or(now)
 }
@@ -149,7 +122,7 @@ pub(super) fn patience() -> Instant {
 impl Root {
     /// Judges the link count of a file that was looked up after `before`.
     #[inline]
-    pub(super) fn look(&self, before: Before, file: Seen) -> Names {
+    pub(in crate::root) fn look(&self, before: Before, file: Seen) -> Names {
         match (self.policy.hard_links(), file.nlink) {
             (HardLinks::Allow, _) | (_, 0) => Names::Single,
             (HardLinks::Refuse, 1)
@@ -165,7 +138,7 @@ impl Root {
 
     /// Proves that the file behind `held` has no name but `path`. Where change times are not exact, waits for the last change
     /// to be older than a tick, but no longer than `until`.
-    pub(super) fn prove_single(
+    pub(in crate::root) fn prove_single(
         &self,
         operation: &'static str,
         path: Checked<'_>,
@@ -224,7 +197,7 @@ impl Root {
 
     /// Whether an equal change time later on means that nothing has changed. Where the kernel does not set the times there
     /// is nothing to wait for.
-    pub(super) fn is_decisive(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
+    pub(in crate::root) fn is_decisive(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
         let (changed, modified) = file.stamps();
         let exact = || *self.exact.get_or_init(|| stamps_exactly(self.as_fd()).unwrap_or(false));
         !self.stamps
@@ -248,7 +221,7 @@ impl Root {
 }
 
 /// Whether the file system itself says so at this moment.
-pub(super) fn has_several_names(file: BorrowedFd<'_>) -> bool {
+pub(in crate::root) fn has_several_names(file: BorrowedFd<'_>) -> bool {
     describe_fresh(file, c"").map_or(true, |file| file.nlink() > 1)
 }
 
@@ -266,76 +239,5 @@ fn barrier(dir: BorrowedFd<'_>, leaf: &[u8]) -> rustix::io::Result<()> {
             other => other,
         },
         other => other,
-    }
-}
-
-/// Describes an entry, or with an empty name the descriptor itself, by asking the file system: FUSE and network file
-/// systems let the kernel cache the link count.
-fn describe_fresh(dir: BorrowedFd<'_>, name: impl Arg) -> rustix::io::Result<Metadata> {
-    let flags =
-        AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
-    statx(dir, name, flags, Metadata::WANTED).map(|found| Metadata::from_statx(&found))
-}
-
-/// Has the clock looked up before the first call that needs it.
-pub(super) fn prepare() {
-    let _ = Before::now();
-}
-
-/// Whether changes on this file system are stamped with this kernel's clock, under its own locks.
-pub(super) fn stamps_changes(fd: BorrowedFd<'_>) -> bool {
-    // It is 32 bits long, whatever the type of the field.
-    fstatfs(fd).is_ok_and(|fs| {
-        matches!(
-            fs.f_type as u32,
-            0xef53 // ext2, ext3, ext4
-            | 0x5846_5342 // XFS
-            | 0x9123_683e // btrfs
-            | 0x0102_1994 // tmpfs
-            | 0x8584_58f6 // ramfs
-            | 0xf2f5_2010 // F2FS
-            | 0xca45_1a4e // bcachefs
-        )
-    })
-}
-
-/// Whether every change of a file has another time than the one before, if somebody asks in between. Tried out on a file
-/// without a name, of which nothing stays.
-fn stamps_exactly(dir: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    const CHANGES: usize = 4;
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = openat(dir, c".", flags, Mode::RUSR | Mode::WUSR)?;
-    let mut last = describe_fresh(file.as_fd(), c"")?.stamps().0;
-    for _ in 0..CHANGES {
-        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-        let now = describe_fresh(file.as_fd(), c"")?.stamps().0;
-        if now == std::mem::replace(&mut last, now) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_is_past_after_more_than_a_tick() {
-        let clock = Before((100, 5_000_000));
-        for (changed, past) in [
-            ((99, 994_999_999), true),
-            ((99, 995_000_000), false),
-            ((99, 999_999_999), false),
-            ((100, 5_000_000), false),
-            ((99, 0), false),
-            ((98, 0), true),
-            ((98, 999_999_999), true),
-            ((101, 0), false),
-            ((i64::MAX, 999_999_999), false),
-            ((i64::MIN, 0), true),
-        ] {
-            assert_eq!(clock.is_past(changed, TICK), past, "{changed:?}");
-        }
     }
 }

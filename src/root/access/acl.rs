@@ -3,7 +3,7 @@
 //! Problem: a guest gives a file an ACL that names another user, and `chmod` leaves it there; a default ACL on a directory is
 //! inherited by everything the host makes in it.
 //!
-//! Defence: whatever gets the mode of an [`Access`](super::Access) loses its ACLs first.
+//! Defence: whatever gets the mode of an [`Access`](crate::root::Access) loses its ACLs first.
 //!
 //! What remains: a guest that owns the entry may set another one at once.
 
@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, flistxattr, fremovexattr, listxattr, openat, remo
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use super::resolve::{missing_proc, own_descriptors};
+use crate::root::resolve::proc::{missing_proc, own_descriptors};
 
 /// The list that applies to the entry itself.
 const ACCESS: &CStr = c"system.posix_acl_access";
@@ -24,17 +24,17 @@ const DEFAULT: &CStr = c"system.posix_acl_default";
 const NAMES_BYTES: usize = 1024;
 
 /// Removes what a new file has inherited.
-pub(super) fn strip_file(new: BorrowedFd<'_>) -> rustix::io::Result<()> {
+pub(in crate::root) fn strip_file(new: BorrowedFd<'_>) -> rustix::io::Result<()> {
     removed(fremovexattr(new, ACCESS))
 }
 
 /// Removes what a new directory has inherited.
-pub(super) fn strip_directory(new: BorrowedFd<'_>) -> rustix::io::Result<()> {
+pub(in crate::root) fn strip_directory(new: BorrowedFd<'_>) -> rustix::io::Result<()> {
     removed(fremovexattr(new, ACCESS)).and_then(|()| removed(fremovexattr(new, DEFAULT)))
 }
 
 /// Whether the entry behind a pin has a list.
-pub(super) fn is_set(pin: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+pub(in crate::root) fn is_set(pin: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     let mut names = [0; NAMES_BYTES];
     let listed = match listxattr(place(pin), &mut names[..]) {
         // Without `/proc` a directory can still be opened through its own handle.
@@ -55,7 +55,7 @@ pub(super) fn is_set(pin: BorrowedFd<'_>) -> rustix::io::Result<bool> {
 }
 
 /// Removes the lists of the entry behind a pin.
-pub(super) fn remove(pin: BorrowedFd<'_>) -> rustix::io::Result<()> {
+pub(in crate::root) fn remove(pin: BorrowedFd<'_>) -> rustix::io::Result<()> {
     // Fails unless `/proc` shows this thread's descriptors, so that no other entry's lists go.
     own_descriptors(pin).map_err(missing_proc(Errno::OPNOTSUPP))?;
     [ACCESS, DEFAULT].into_iter().try_for_each(|list| removed(removexattr(place(pin), list)))

@@ -15,17 +15,17 @@ const WITHOUT_NAMES: u32 = 64;
 
 /// A buffer that any number of directories can be read through, one after the other.
 #[derive(Debug)]
-pub(super) struct Scanner(Vec<u8>);
+pub(in crate::root) struct Scanner(Vec<u8>);
 
 impl Scanner {
-    pub(super) fn new() -> Self {
+    pub(in crate::root) fn new() -> Self {
         Self(Vec::with_capacity(BUFFER))
     }
 
     /// Visits the next bufferful of entries; the kernel keeps the position in `dir`. Says whether there may be more.
     ///
     /// The type is a hint: it may be unknown, stale or a lie. The name is one component, and neither `.` nor `..`.
-    pub(super) fn next_batch(
+    pub(in crate::root) fn next_batch(
         &mut self,
         dir: BorrowedFd<'_>,
         mut visit: impl FnMut(&CStr, FileType),
@@ -76,7 +76,7 @@ fn is_component(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_component;
+    use crate::root::is_component;
 
     #[test]
     fn a_path_is_no_component() {

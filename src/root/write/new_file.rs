@@ -3,11 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::draft::{Draft, Failure};
-use super::path::{Checked, Meant};
-use super::resolve::{Handle, subject};
-use super::{Access, Durability, Root};
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::resolve::Handle;
+use crate::root::resolve::path::subject;
+use crate::root::resolve::path::{Checked, Meant};
+use crate::root::write::draft::{Draft, Failure};
+use crate::root::{Access, Durability, Root};
 
 impl Root {
     /// Starts a new file that appears at `path` when it is [committed](NewFile::commit).

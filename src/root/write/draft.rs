@@ -9,10 +9,13 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, retry_on_intr};
 
-use super::resolve::{Handle, describe, describe_at, own_descriptors};
-use super::{Access, Durability, acl};
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::access::acl;
+use crate::root::metadata::{describe, describe_at};
+use crate::root::resolve::Handle;
+use crate::root::resolve::proc::own_descriptors;
+use crate::root::{Access, Durability};
 
 /// A new file under its own name, and nothing else.
 const NAMED: OFlags =
@@ -21,7 +24,7 @@ const NAMED: OFlags =
 const UNFINISHED: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Why a draft did not become a file.
-pub(super) enum Failure {
+pub(in crate::root) enum Failure {
     System(Errno),
     /// With what happened, in words.
     Told(ErrorKind, &'static str),
@@ -39,7 +42,7 @@ impl From<Errno> for Failure {
 }
 
 impl Failure {
-    pub(super) fn about(self, operation: &'static str, subject: &Path) -> Error {
+    pub(in crate::root) fn about(self, operation: &'static str, subject: &Path) -> Error {
         match self {
             Self::System(errno) => Error::from_errno(operation, subject, errno),
             Self::Told(kind, detail) => Error::new(operation, subject, kind).with_detail(detail),
@@ -49,7 +52,7 @@ impl Failure {
 
 /// A file that is not published yet, in the directory that will hold it.
 #[derive(Debug)]
-pub(super) struct Draft<'a> {
+pub(in crate::root) struct Draft<'a> {
     dir: Handle<'a>,
     file: OwnedFd,
     /// The name it must lose, where the file system has no unnamed files or a replacement is under way.
@@ -59,7 +62,7 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
+    pub(in crate::root) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match retry_on_intr(|| openat(dir.as_fd(), c".", flags, UNFINISHED)) {
             Ok(file) => Ok(Self { dir, file, temporary: None, sync: None }),
@@ -81,7 +84,11 @@ impl<'a> Draft<'a> {
 
     /// Makes the file under its own name and with its mode, where nobody watches; dropped, it is removed.
     #[cfg(feature = "artifacts")]
-    pub(super) fn create_visible(dir: Handle<'a>, leaf: &[u8], access: Access) -> rustix::io::Result<Self> {
+    pub(in crate::root) fn create_visible(
+        dir: Handle<'a>,
+        leaf: &[u8],
+        access: Access,
+    ) -> rustix::io::Result<Self> {
         let temporary = String::from_utf8(leaf.to_vec()).map_err(|_| Errno::ILSEQ)?;
         let mode = Mode::from_raw_mode(access.file_mode());
         let file = retry_on_intr(|| openat(dir.as_fd(), leaf, NAMED, mode))?;
@@ -90,7 +97,7 @@ impl<'a> Draft<'a> {
 
     /// Ends what [`create_visible`](Self::create_visible) began.
     #[cfg(feature = "artifacts")]
-    pub(super) fn keep(mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+    pub(in crate::root) fn keep(mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
         // The umask or a default of the directory may have taken from the mode.
         let has_mode = describe(self.file.as_fd())?.mode() == access.file_mode();
         if !has_mode || access.owner().is_some() || access.group().is_some() {
@@ -104,7 +111,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn write_all(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    pub(in crate::root) fn write_all(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
         while !bytes.is_empty() {
             let written = self.write(bytes)?;
             bytes = bytes.get(written..).unwrap_or_default();
@@ -112,7 +119,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    pub(super) fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+    pub(in crate::root) fn write(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
         match retry_on_intr(|| rustix::io::write(&self.file, bytes)) {
             // A regular file that takes nothing would be asked for ever.
             Ok(0) => Err(Errno::IO),
@@ -120,7 +127,11 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn finish(&mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+    pub(in crate::root) fn finish(
+        &mut self,
+        access: Access,
+        durability: Durability,
+    ) -> rustix::io::Result<()> {
         // The bits of the group limit what a list grants, so a private file need not be asked for one.
         if access.file_mode() & 0o070 != 0 {
             acl::strip_file(self.file.as_fd())?;
@@ -139,7 +150,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn publish_new(&mut self, leaf: &[u8]) -> Result<(), Failure> {
+    pub(in crate::root) fn publish_new(&mut self, leaf: &[u8]) -> Result<(), Failure> {
         match &self.temporary {
             None => self.link(leaf).map_err(|errno| self.explain(errno))?,
             Some(temporary) => {
@@ -168,7 +179,7 @@ impl<'a> Draft<'a> {
         self.settle()
     }
 
-    pub(super) fn publish_over(&mut self, leaf: &[u8]) -> Result<(), Failure> {
+    pub(in crate::root) fn publish_over(&mut self, leaf: &[u8]) -> Result<(), Failure> {
         let temporary = match self.temporary.take() {
             Some(temporary) => temporary,
             None => match self.link(leaf) {
@@ -250,7 +261,7 @@ fn is_gone(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Renames without replacing, on file systems that can and on those that cannot.
-pub(super) fn rename_new(
+pub(in crate::root) fn rename_new(
     from_dir: BorrowedFd<'_>,
     from: &[u8],
     to_dir: BorrowedFd<'_>,
@@ -281,7 +292,7 @@ pub(super) fn rename_new(
 /// [`rename_new`] it is one step on every file system, so a host that dies leaves no empty directory at either name. Where
 /// NOREPLACE is missing it replaces an empty directory.
 #[cfg(feature = "session")]
-pub(super) fn rename_fresh(
+pub(in crate::root) fn rename_fresh(
     from_dir: BorrowedFd<'_>,
     from: &[u8],
     to_dir: BorrowedFd<'_>,
@@ -294,7 +305,7 @@ pub(super) fn rename_fresh(
 }
 
 /// Sets owner and mode through a handle. The owner comes first, since changing it clears the set-id bits.
-pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rustix::io::Result<()> {
+pub(in crate::root) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rustix::io::Result<()> {
     if access.owner().is_some() || access.group().is_some() {
         fchown(fd, access.owner().map(Uid::from_raw), access.group().map(Gid::from_raw))?;
     }
@@ -302,11 +313,11 @@ pub(super) fn give_access(fd: BorrowedFd<'_>, access: Access, mode: u32) -> rust
 }
 
 /// Opens a directory so that its entries can be made durable.
-pub(super) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+pub(in crate::root) fn open_to_sync(dir: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     openat(dir, c".", OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A name that no guest can guess, and that shows a person whose it is.
-pub(super) fn unguessable_name() -> rustix::io::Result<String> {
+pub(in crate::root) fn unguessable_name() -> rustix::io::Result<String> {
     unguessable().map(|digits| format!(".beneath-{digits}"))
 }

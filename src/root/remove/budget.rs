@@ -36,9 +36,9 @@ use crate::report::Leftovers;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    pub(super) entries: u64,
-    pub(super) passes: u32,
-    pub(super) time: Duration,
+    pub(in crate::root) entries: u64,
+    pub(in crate::root) passes: u32,
+    pub(in crate::root) time: Duration,
 }
 
 impl Default for Budget {

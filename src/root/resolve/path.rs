@@ -22,7 +22,7 @@ const NAME_BYTES: usize = 255;
 
 /// What a path is used for, which decides about `.` and a trailing slash.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(in crate::root) enum Meant {
     /// One entry that may be anything but the root: no `.`, no trailing slash.
     Entry,
     /// A directory beneath the root: one trailing slash is dropped.
@@ -33,14 +33,14 @@ pub(super) enum Meant {
 
 /// A relative path in its one allowed form.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Checked<'a> {
+pub(in crate::root) struct Checked<'a> {
     bytes: &'a [u8],
     /// It ended with a slash.
     directory: bool,
 }
 
 impl<'a> Checked<'a> {
-    pub(super) fn new(operation: &'static str, path: &'a Path, meant: Meant) -> Result<Self> {
+    pub(in crate::root) fn new(operation: &'static str, path: &'a Path, meant: Meant) -> Result<Self> {
         let raw = path.as_os_str().as_bytes();
         let refuse =
             |why: &'static str| Err(Error::new(operation, path, kind_of_refused(raw)).with_detail(why));
@@ -79,17 +79,17 @@ impl<'a> Checked<'a> {
     }
 
     /// Whether the path can only mean a directory.
-    pub(super) fn names_directory(self) -> bool {
+    pub(in crate::root) fn names_directory(self) -> bool {
         self.directory
     }
 
     /// The whole path; only `openat2` may see it.
-    pub(super) fn bytes(self) -> &'a [u8] {
+    pub(in crate::root) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
     /// The path up to the last component, if there is one, and the last component.
-    pub(super) fn split(self) -> (Option<Checked<'a>>, &'a [u8]) {
+    pub(in crate::root) fn split(self) -> (Option<Checked<'a>>, &'a [u8]) {
         match self.bytes.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => {
                 let (parent, leaf) = self.bytes.split_at(slash);
@@ -99,7 +99,11 @@ impl<'a> Checked<'a> {
         }
     }
 
-    pub(super) fn components(self) -> impl Iterator<Item = &'a [u8]> {
+    pub(in crate::root) fn components(self) -> impl Iterator<Item = &'a [u8]> {
         self.bytes.split(|byte| *byte == b'/')
     }
+}
+
+pub(in crate::root) fn subject(path: Checked<'_>) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path.bytes()))
 }
