@@ -8,6 +8,7 @@ mod metadata;
 mod policy;
 mod read;
 mod remove;
+mod rename;
 mod resolve;
 mod walk;
 mod write;

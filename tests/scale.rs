@@ -14,6 +14,8 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use beneath::{Budget, Policy, ResolverChoice, Root, ambient_authority};
+use beneath_kit::env::SCALE;
+use beneath_kit::rig::{self, Rig, Row, file_system};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -25,29 +27,34 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const TOP: &str = "doomed";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [role, who, place] = &*arguments
-        && role == "remover"
-    {
-        return match remove(who, Path::new(place)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                println!("{error}");
-                ExitCode::FAILURE
+    let columns = &[
+        ("tree", 15),
+        ("file system", 11),
+        ("remover", 18),
+        ("seconds", 8),
+        ("descriptors", 11),
+        ("memory KiB", 10),
+        ("outcome", 30),
+    ];
+    rig::main("scale", columns, &[("remover", &be_remover)], |rig| match SCALE.number() {
+        None => rig.add(Row::skipped(
+            "all",
+            "set BENEATH_SCALE=1 to remove trees a million levels deep and a million entries wide",
+        )),
+        Some(scale) => {
+            if let Err(error) = run(rig, scale) {
+                rig.fail(format!("the rig broke: {error}"));
             }
-        };
-    }
-    let Some(scale) = std::env::var("BENEATH_SCALE").ok().and_then(|text| text.parse::<f64>().ok()) else {
-        println!(
-            "skipped: set BENEATH_SCALE=1 to remove trees a million levels deep and a million entries wide"
-        );
-        return ExitCode::SUCCESS;
-    };
-    match run(scale) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+        }
+    })
+}
+
+fn be_remover(arguments: &[String]) -> ExitCode {
+    let [who, place] = arguments else { return ExitCode::FAILURE };
+    match remove(who, Path::new(place)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("the rig broke: {error}");
+            println!("{error}");
             ExitCode::FAILURE
         }
     }
@@ -92,7 +99,7 @@ impl Shape {
 
 const REMOVERS: &[&str] = &["beneath (openat2)", "beneath (walk)", "std", "cap-std", "pathrs", "rm -rf"];
 
-fn run(scale: f64) -> io::Result<usize> {
+fn run(rig: &mut Rig, scale: f64) -> io::Result<()> {
     let of = |full: f64| (full * scale).max(1.0) as u32;
     let memory = PathBuf::from("/dev/shm");
     let memory = if memory.is_dir() { memory } else { std::env::temp_dir() };
@@ -101,36 +108,16 @@ fn run(scale: f64) -> io::Result<usize> {
         (memory, Shape::Wide(of(1e6))),
         (std::env::temp_dir(), Shape::Deep(of(1e5))),
     ];
-    let (mut passed, mut failed) = (0, 0);
-    println!(
-        "tree                  file system  remover             seconds  descriptors  memory KiB  outcome"
-    );
     for (ground, shape) in trees {
         for who in REMOVERS {
             let place = tempfile::Builder::new().prefix("beneath-scale-").tempdir_in(&ground)?;
             shape.build(place.path())?;
             let cost = watch(who, place.path())?;
-            println!(
-                "{:<21} {:<12} {who:<18} {:>8.1} {:>12} {:>11}  {}",
-                shape.name(),
-                file_system(&ground)?,
-                cost.seconds,
-                cost.descriptors,
-                cost.memory_kib,
-                cost.outcome,
-            );
-            if who.starts_with("beneath") {
-                let cheap = cost.descriptors <= MOST_DESCRIPTORS && cost.memory_kib <= MOST_MEMORY_KIB;
-                match cheap && cost.outcome == "removed" {
-                    true => passed += 1,
-                    false => failed += 1,
-                }
-            }
+            rig.add(cost.row(who, shape, &ground));
             sweep(place.path())?;
         }
     }
-    println!("\n{passed} passed, {failed} failed");
-    Ok(failed)
+    Ok(())
 }
 
 /// Takes away what a remover left, since the temporary directory's own remover would fail in the same way.
@@ -185,6 +172,25 @@ fn watch(who: &str, place: &Path) -> io::Result<Cost> {
 }
 
 impl Cost {
+    /// This crate must succeed cheaply; how the others fail is part of the table.
+    fn row(&self, who: &str, shape: Shape, ground: &Path) -> Row {
+        let cheap = self.descriptors <= MOST_DESCRIPTORS && self.memory_kib <= MOST_MEMORY_KIB;
+        let good = !who.starts_with("beneath") || (cheap && self.outcome == "removed");
+        Row {
+            cells: vec![
+                shape.name(),
+                file_system(ground),
+                who.to_owned(),
+                format!("{:.1}", self.seconds),
+                self.descriptors.to_string(),
+                self.memory_kib.to_string(),
+                self.outcome.clone(),
+            ],
+            failures: if good { Vec::new() } else { vec![format!("{who} {}", self.outcome)] },
+            ..Row::default()
+        }
+    }
+
     /// The child may have ended by now, or may just be starting.
     fn observe(&mut self, child: &Child) {
         let about = PathBuf::from(format!("/proc/{}", child.id()));
@@ -240,15 +246,4 @@ fn one_line(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     format!("{cause}").lines().next().unwrap_or_default().to_owned()
-}
-
-fn file_system(place: &Path) -> io::Result<String> {
-    Ok(match rustix::fs::statfs(place)?.f_type {
-        0xEF53 => "ext4".into(),
-        0x0102_1994 => "tmpfs".into(),
-        0x5846_5342 => "xfs".into(),
-        0x9123_683E => "btrfs".into(),
-        0x794C_7630 => "overlayfs".into(),
-        other => format!("{other:#x}"),
-    })
 }

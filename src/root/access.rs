@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::metadata::describe;
 use super::metadata::{FileType, Metadata};
 use super::read::single::{self, Proof, Purpose, REOPENED};
+#[cfg(feature = "session")]
 use super::read::stamps::{Before, TICK};
 use super::resolve::path::subject;
 use super::resolve::path::{Checked, Meant};

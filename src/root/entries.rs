@@ -1,6 +1,6 @@
-//! Making, describing, moving and unlinking single entries.
+//! Making, describing and unlinking single entries.
 //!
-//! Problem: `mkdirat`, `renameat2` and `unlinkat` follow links in the middle of a path.
+//! Problem: `mkdirat` and `unlinkat` follow links in the middle of a path.
 //!
 //! Defence: they get a parent handle from the resolver and one component, and none of them follows that one.
 //!
@@ -15,14 +15,12 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::access::acl;
 use super::metadata::Metadata;
-use super::metadata::{describe, describe_at};
+use super::metadata::describe;
 use super::resolve::Handle;
 use super::resolve::path::subject;
 use super::resolve::path::{Checked, Meant};
 use super::resolve::proc::DIRECTORY;
-#[cfg(feature = "session")]
-use super::write::draft::rename_fresh;
-use super::write::draft::{give_access, open_to_sync, rename_new};
+use super::write::draft::{give_access, open_to_sync};
 use super::{Durability, Mounts, Root};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -154,72 +152,6 @@ impl Root {
         describe(fd.as_fd()).map_err(|errno| Error::from_errno("stat", subject(path), errno))
     }
 
-    /// Moves an entry to a name that must be free. A link is moved, never followed.
-    ///
-    /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists), [`NotFound`](ErrorKind::NotFound),
-    /// [`InvalidPath`](ErrorKind::InvalidPath) for a directory into itself, [`Denied`](ErrorKind::Denied) where a policy
-    /// (Landlock, project quotas) allows no move between the two directories, [`Unsupported`](ErrorKind::Unsupported) on a
-    /// file system that can move a file only by replacing, and the kinds of every resolution.
-    ///
-    /// # Races
-    /// What is moved is what is at the name at that moment. On file systems without `RENAME_NOREPLACE` a file has
-    /// both names for an instant.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        self.rename_to(from, self, to)
-    }
-
-    /// Moves an entry to another root on the same mount; otherwise as [`rename`](Self::rename).
-    ///
-    /// Each end is kept beneath its own root.
-    ///
-    /// # Errors
-    /// As [`rename`](Self::rename), and [`CrossDevice`](ErrorKind::CrossDevice) if the roots are on different mounts.
-    pub fn rename_to(&self, from: impl AsRef<Path>, other: &Self, to: impl AsRef<Path>) -> Result<()> {
-        let from = Checked::new("rename", from.as_ref(), Meant::Entry)?;
-        let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
-        let (from_dir, old) = self.parent("rename", from)?;
-        let (to_dir, new) = other.parent("rename", to)?;
-        let failed = |errno| move_failed(errno, (&from_dir, from), (&to_dir, to));
-        let mut sync = Vec::new();
-        if other.policy.durability() == Durability::Full {
-            // Before the move, since a guest may forbid it later.
-            for dir in [&to_dir, &from_dir] {
-                sync.push(open_to_sync(dir.as_fd()).map_err(failed)?);
-            }
-        }
-        rename_new(from_dir.as_fd(), old, to_dir.as_fd(), new).map_err(failed)?;
-        sync.iter().try_for_each(|dir| retry_on_intr(|| fsync(dir))).map_err(failed)
-    }
-
-    /// Moves an entry to a name that nobody else uses, in one step on every file system.
-    ///
-    /// The inner result is that of the sync, which can fail after the move is done. A directory that the guest does not let
-    /// the host read is not synced; the directory that the entry is moved to always is.
-    #[cfg(feature = "session")]
-    pub(crate) fn move_to(
-        &self,
-        from: impl AsRef<Path>,
-        other: &Self,
-        to: impl AsRef<Path>,
-    ) -> Result<Result<()>> {
-        let from = Checked::new("rename", from.as_ref(), Meant::Entry)?;
-        let to = Checked::new("rename", to.as_ref(), Meant::Entry)?;
-        let (from_dir, old) = self.parent("rename", from)?;
-        let (to_dir, new) = other.parent("rename", to)?;
-        let failed = |errno| move_failed(errno, (&from_dir, from), (&to_dir, to));
-        let mut sync = Vec::new();
-        if other.policy.durability() == Durability::Full {
-            sync.push(open_to_sync(to_dir.as_fd()).map_err(failed)?);
-            match open_to_sync(from_dir.as_fd()) {
-                Err(Errno::ACCESS) => {}
-                opened => sync.push(opened.map_err(failed)?),
-            }
-        }
-        rename_fresh(from_dir.as_fd(), old, to_dir.as_fd(), new).map_err(failed)?;
-        Ok(sync.iter().try_for_each(|dir| retry_on_intr(|| fsync(dir))).map_err(failed))
-    }
-
     /// Makes the entries of a directory durable, if the policy asks for that.
     #[cfg(feature = "session")]
     pub(crate) fn sync_dir(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -261,37 +193,5 @@ impl Root {
                 _ => error,
             }
         })
-    }
-}
-
-/// What a failed move means, which the errno alone does not say.
-fn move_failed(errno: Errno, from: (&Handle<'_>, Checked<'_>), to: (&Handle<'_>, Checked<'_>)) -> Error {
-    let ((from_dir, from), (to_dir, to)) = (from, to);
-    let error = Error::from_errno("rename", blamed(errno, from, to), errno);
-    let ends = || Some((describe(from_dir.as_fd()).ok()?, describe(to_dir.as_fd()).ok()?));
-    match errno {
-        Errno::INVAL if describe_at(from_dir.as_fd(), from.split().1).is_ok_and(|entry| entry.is_dir()) => {
-            error.with_kind(ErrorKind::InvalidPath).with_detail("cannot be moved into itself")
-        }
-        // Landlock and project quotas say this of two directories of one mount, and overlayfs of a directory that is in a
-        // lower layer, even if it would stay where it is.
-        Errno::XDEV => match ends() {
-            Some((one, other)) if (one.dev(), one.ino()) == (other.dev(), other.ino()) => {
-                error.with_detail("is in a layer of the file system from which it cannot be moved")
-            }
-            Some((one, other)) if one.mount().is(other.mount()) => {
-                error.with_kind(ErrorKind::Denied).with_detail("may not be moved between these directories")
-            }
-            _ => error,
-        },
-        _ => error,
-    }
-}
-
-/// The end of a rename that an errno is about.
-fn blamed<'a>(errno: Errno, from: Checked<'a>, to: Checked<'a>) -> &'a Path {
-    match errno {
-        Errno::EXIST | Errno::NOTEMPTY | Errno::NOSPC | Errno::DQUOT => subject(to),
-        _ => subject(from),
     }
 }

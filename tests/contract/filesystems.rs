@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, rename
 use tempfile::TempDir;
 
 use beneath_kit::child::{self, rerun};
+use beneath_kit::env::FILESYSTEMS;
 use beneath_kit::namespace::with_private_mounts;
 use beneath_kit::{Arena, kind, skip};
 
@@ -128,11 +129,11 @@ fn abilities(dir: &Path) -> Abilities {
 
 #[test]
 fn suite_passes_on_other_file_systems() {
-    if std::env::var_os("BENEATH_FILESYSTEMS").is_none() {
+    if !FILESYSTEMS.is_set() {
         return skip("set BENEATH_FILESYSTEMS=1 to run the suite on every file system");
     }
     with_private_mounts(|| {
-        let only = std::env::var("BENEATH_FILESYSTEMS").unwrap_or_default();
+        let only = FILESYSTEMS.text().unwrap_or_default();
         let wanted = |system: &&FileSystem| only == "1" || only.split(',').any(|name| name == system.name);
         for system in FILE_SYSTEMS.iter().filter(wanted) {
             let scratch = TempDir::new().unwrap();

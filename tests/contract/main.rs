@@ -18,6 +18,7 @@ mod served;
 mod single;
 mod table;
 mod unmovable;
+mod variables;
 mod walk;
 mod write;
 

@@ -143,7 +143,7 @@ fn leniency(call: &Call, fault: Act, published: bool, effect: Effect) -> Lenienc
         late_error: published,
         // If the one call that removes a temporary name is refused, nothing can remove it.
         leftovers: removes,
-        told_gone: fault == Act::Fail(Errno::ENOENT) && matches!(effect, Effect::RemovesTree),
+        said_gone: fault == Act::Fail(Errno::ENOENT) && matches!(effect, Effect::RemovesTree),
         io_error: true,
         ..Leniency::default()
     }

@@ -268,8 +268,7 @@ pub(in crate::root) fn rename_new(
     to: &[u8],
 ) -> rustix::io::Result<()> {
     match renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
-        // NFS, ZFS and some FUSE file systems lack NOREPLACE. It is also the answer to a move into oneself.
-        Err(Errno::INVAL | Errno::NOSYS) => {}
+        Err(errno) if lacks_noreplace(errno) => {}
         result => return result,
     }
     if describe_at(from_dir, from)?.is_dir() {
@@ -288,6 +287,11 @@ pub(in crate::root) fn rename_new(
     unlinkat(from_dir, from, AtFlags::empty())
 }
 
+/// NFS, ZFS and some FUSE file systems lack NOREPLACE. It is also the answer to a move into oneself.
+fn lacks_noreplace(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS)
+}
+
 /// Renames to a name that nobody else uses: an unguessable one, or one in a directory that only the host reaches. Unlike
 /// [`rename_new`] it is one step on every file system, so a host that dies leaves no empty directory at either name. Where
 /// NOREPLACE is missing it replaces an empty directory.
@@ -299,7 +303,7 @@ pub(in crate::root) fn rename_fresh(
     to: &[u8],
 ) -> rustix::io::Result<()> {
     match renameat_with(from_dir, from, to_dir, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS) => renameat(from_dir, from, to_dir, to),
+        Err(errno) if lacks_noreplace(errno) => renameat(from_dir, from, to_dir, to),
         result => result,
     }
 }

@@ -1,25 +1,32 @@
-//! What the test binaries share: arenas, operations, children, filters.
+//! What the tests, benches, examples and fuzz targets share.
+//!
+//! | to | look at |
+//! |---|---|
+//! | add an operation, with its naive control | [`operations`], [`naive`] |
+//! | add something a guest does in one step | [`strikes`], [`exchange`] |
+//! | add an attack that a guest makes without end | [`race`] |
+//! | compare sequences of operations with a tree in memory | [`model`] |
+//! | write a test in a root with a canary beside it | [`arena`] |
+//! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
+//! | take a call, a limit or a user away | [`world`] |
+//! | write a rig: filter, seed, table, evidence | [`rig`] |
+//! | read an environment variable | [`env`] |
 
 pub mod arena;
 pub mod canary;
-pub mod child;
 pub mod env;
 pub mod exchange;
-pub mod fuse;
 pub mod model;
 pub mod naive;
-pub mod namespace;
 pub mod operations;
 pub mod race;
 pub mod rig;
 pub mod scene;
-pub mod seccomp;
 pub mod seed;
 pub mod snapshot;
 pub mod strikes;
 pub mod trace;
-pub mod tree;
-pub mod watchdog;
+pub mod world;
 
 use std::io::Write as _;
 
@@ -27,10 +34,11 @@ use beneath::{ErrorKind, Policy, ResolverChoice, Result, Root};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 pub use arena::Arena;
-pub use namespace::thread_of_this_test;
 pub use operations::OPERATIONS;
 pub use snapshot::Snapshot;
-pub use watchdog::within;
+pub use world::namespace::thread_of_this_test;
+pub use world::watchdog::within;
+pub use world::{child, fuse, namespace, seccomp, tree, watchdog};
 
 /// Says on the real stdout, past the harness's capture, that a test did not run and why.
 pub fn skip(reason: &str) {

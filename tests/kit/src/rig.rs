@@ -11,8 +11,11 @@ pub use parallel::in_parallel;
 
 use crate::env;
 
-/// A column: its title and width. Numbers, and all columns but the first two, are written to the right.
+/// A column: its title and width. Numbers are written to the right, and so are the titles of narrow columns.
 pub type Column = (&'static str, usize);
+
+/// The width of a column of numbers at the most.
+const NUMBER: usize = 8;
 
 /// One row of a table.
 #[derive(Clone, Debug, Default)]
@@ -127,11 +130,8 @@ impl Rig {
     fn line(&self, cells: &[String]) -> String {
         let mut line = String::new();
         for (position, (cell, (_, width))) in cells.iter().zip(self.columns).enumerate() {
-            let text = match position {
-                0 | 1 if cell.parse::<f64>().is_err() => format!("{cell:<width$} "),
-                _ => format!("{cell:>width$} "),
-            };
-            line.push_str(&text);
+            let text = cell.parse::<f64>().is_err() && (position == 0 || *width > NUMBER);
+            line.push_str(&if text { format!("{cell:<width$} ") } else { format!("{cell:>width$} ") });
         }
         line.trim_end().to_owned()
     }
@@ -151,7 +151,7 @@ impl Rig {
         let result =
             format!("{passed} passed, {failed} failed in {:.1} s", self.start.elapsed().as_secs_f64());
         println!("{result}");
-        if self.filters.is_empty() || env::EVIDENCE.is_set() {
+        if run > 0 && (self.filters.is_empty() || env::EVIDENCE.is_set()) {
             match self.write_evidence(&failures, &result) {
                 Ok(Some(path)) => println!("evidence: {}", path.display()),
                 Ok(None) => {}

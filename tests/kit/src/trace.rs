@@ -8,6 +8,7 @@
 //! One preemption at a chosen call is repeatable: it needs no second CPU, no luck and no sleeping.
 
 pub mod calls;
+mod registers;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -22,6 +23,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use calls::Call;
+use registers::Registers;
 
 /// The argument that makes the executable a victim.
 pub const VICTIM: &str = "--victim";
@@ -310,66 +312,6 @@ fn peek(pid: Pid, address: u64) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The registers of a victim in a system call.
-pub struct Registers(#[cfg(target_arch = "x86_64")] nix::libc::user_regs_struct);
-
-#[cfg(target_arch = "x86_64")]
-impl Registers {
-    fn of(pid: Pid) -> nix::Result<Self> {
-        ptrace::getregs(pid).map(Self)
-    }
-
-    fn store(&self, pid: Pid) -> nix::Result<()> {
-        ptrace::setregs(pid, self.0)
-    }
-
-    pub fn number(&self) -> i64 {
-        self.0.orig_rax.cast_signed()
-    }
-
-    pub fn arguments(&self) -> [u64; 6] {
-        [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9]
-    }
-
-    fn count(&self) -> u64 {
-        self.0.rdx
-    }
-
-    fn set_count(&mut self, count: u64) {
-        self.0.rdx = count;
-    }
-
-    fn skip_call(&mut self) {
-        self.0.orig_rax = u64::MAX;
-    }
-
-    fn answer(&mut self, errno: Errno) {
-        self.0.rax = (-i64::from(errno as i32)).cast_unsigned();
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-impl Registers {
-    fn of(_: Pid) -> nix::Result<Self> {
-        Err(Errno::ENOTSUP)
-    }
-    fn store(&self, _: Pid) -> nix::Result<()> {
-        Err(Errno::ENOTSUP)
-    }
-    pub fn number(&self) -> i64 {
-        -1
-    }
-    pub fn arguments(&self) -> [u64; 6] {
-        [0; 6]
-    }
-    fn count(&self) -> u64 {
-        0
-    }
-    fn set_count(&mut self, _: u64) {}
-    fn skip_call(&mut self) {}
-    fn answer(&mut self, _: Errno) {}
 }
 
 /// Serves requests as a victim until the controller hangs up.

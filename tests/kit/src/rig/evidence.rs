@@ -105,9 +105,8 @@ impl Rig {
         );
         // Writing to a String cannot fail.
         let titles: Vec<&str> = self.columns.iter().map(|column| column.0).collect();
-        let rule = self.columns.iter().enumerate().map(|(at, _)| if at < 2 { "---" } else { "---:" });
         let _ = writeln!(text, "| {} |", titles.join(" | "));
-        let _ = writeln!(text, "|{}|", rule.collect::<Vec<_>>().join("|"));
+        let _ = writeln!(text, "|{}", "---|".repeat(titles.len()));
         for row in &self.rows {
             let cells: Vec<String> = row.cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
             let _ = match &row.skipped {

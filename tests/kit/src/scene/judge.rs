@@ -34,7 +34,7 @@ pub struct Leniency {
     /// An error may come after the file was published.
     pub late_error: bool,
     /// The kernel was made to say that something is gone.
-    pub told_gone: bool,
+    pub said_gone: bool,
     /// Publishing goes by a temporary name.
     pub by_name: bool,
     /// A rename is a link and an unlink here, so what the guest puts at either name in between may go.
@@ -51,9 +51,9 @@ impl Round<'_> {
             found.push(format!("escape: {change}"));
         }
         // A removal that says it is incomplete may leave what it has renamed.
-        let told =
+        let admitted =
             report.is_some_and(|report| report.result.as_ref().is_ok_and(|success| success.incomplete));
-        self.judge_tree(self.leniency.leftovers || told, &mut found);
+        self.judge_tree(self.leniency.leftovers || admitted, &mut found);
         if let Some(report) = report {
             self.judge_report(report, &mut found);
         }
@@ -85,7 +85,7 @@ impl Round<'_> {
                         found.push(format!("escape: {path:?} describes an inode that was never in the tree"));
                     }
                 }
-                let excused = success.incomplete || self.leniency.told_gone;
+                let excused = success.incomplete || self.leniency.said_gone;
                 let was_done = self.earlier.iter().any(|tree| self.done(tree));
                 if !was_done && !self.done(self.end) && !excused {
                     found.push("success without the effect".into());
@@ -98,7 +98,7 @@ impl Round<'_> {
                 if error.contains(CANARY) {
                     found.push("escape: the error repeats the canary".into());
                 }
-                // Where a rename goes by name, the guest's file is told from ours only afterwards.
+                // Where a rename goes by name, only a look afterwards shows whether the file is ours or the guest's.
                 let by_name = self.scenario.effect == Effect::Replaces || self.leniency.by_name;
                 let fair = by_name && kind == "Busy";
                 let published = matches!(self.scenario.effect, Effect::Creates | Effect::Replaces)

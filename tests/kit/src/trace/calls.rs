@@ -1,8 +1,8 @@
-//! The system calls the rig tells apart.
+//! The system calls that the rig knows.
 
 use nix::libc;
 
-use super::Registers;
+use super::registers::Registers;
 
 /// A call and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ const UNRELATED: &[libc::c_long] = &[
 ];
 
 impl Call {
-    pub fn of(registers: &Registers) -> Self {
+    pub(super) fn of(registers: &Registers) -> Self {
         Self { number: registers.number(), arguments: registers.arguments() }
     }
 

@@ -15,7 +15,7 @@ pub fn is(test: &str) -> bool {
     std::env::var_os(VARIABLE).is_some_and(|name| name == test)
 }
 
-/// This test binary, told to run one test as a child.
+/// This test binary, set to run one test as a child.
 pub fn command(test: &str) -> Command {
     command_of(&std::env::current_exe().unwrap(), test)
 }
