@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use beneath::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
-use beneath_kit::seed;
+use beneath_kit::rig::seed;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use beneath::{HardLinks, Policy, Root, ambient_authority};
 use beneath_kit::model::{Model, Mutation};
 use beneath_kit::operations::{RENAME_SOURCE, Task};
-use beneath_kit::{Arena, OPERATIONS, resolvers, seed};
+use beneath_kit::rig::seed;
+use beneath_kit::{Arena, OPERATIONS, resolvers};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

@@ -3,7 +3,7 @@
 //! | to | look at |
 //! |---|---|
 //! | add an operation, with its naive control | [`operations`], [`naive`] |
-//! | add something a guest does in one step | [`strikes`], [`exchange`] |
+//! | add something a guest does in one step | [`strikes`], [`strikes::exchange`] |
 //! | add an attack that a guest makes without end | [`race`] |
 //! | compare sequences of operations with a tree in memory | [`model`] |
 //! | write a test in a root with a canary beside it | [`arena`] |
@@ -15,14 +15,12 @@
 pub mod arena;
 pub mod canary;
 pub mod env;
-pub mod exchange;
 pub mod model;
 pub mod naive;
 pub mod operations;
 pub mod race;
 pub mod rig;
 pub mod scene;
-pub mod seed;
 pub mod snapshot;
 pub mod strikes;
 pub mod trace;

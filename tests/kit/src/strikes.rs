@@ -3,6 +3,8 @@
 //! Nothing here names a place outside the scene, and nothing acts through a link: a rig must spare the host even if the
 //! crate, or an earlier strike, does not do what is expected of it.
 
+pub mod exchange;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, symlink};
@@ -11,7 +13,8 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, mknodat, openat};
 
-use crate::exchange::{Bait, exchange};
+use exchange::{Bait, exchange};
+
 use crate::operations::Leaf;
 
 /// One thing a guest can do in an instant.

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use beneath_kit::exchange::{Bait, Held, exchange, open_dir, reach};
 use beneath_kit::race::{Flip, link_and_unlink};
+use beneath_kit::strikes::exchange::{Bait, Held, exchange, open_dir, reach};
 use rustix::fs::CWD;
 
 use super::stage::{BOX, DIRECTORY, FILE, MESSAGE_BOX};

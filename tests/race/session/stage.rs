@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use beneath_kit::exchange::{Bait, NEW, move_new, open_dir};
 use beneath_kit::scene::CANARY;
+use beneath_kit::strikes::exchange::{Bait, NEW, move_new, open_dir};
 use rustix::fs::{AtFlags, CWD, Mode, mkdirat, openat, statat, unlinkat};
 
 use super::{Call, Exchange, GUEST, INSIDE, MESSAGE, Play, SESSION};

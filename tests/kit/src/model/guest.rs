@@ -9,7 +9,7 @@ use beneath::{Root, WalkLimits};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use super::{Model, Node, SECRET, text};
-use crate::exchange::exchange;
+use crate::strikes::exchange::exchange;
 
 /// One thing that a guest does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use rustix::fs::{AtFlags, CWD, Mode, fchmod, linkat, mkdirat, openat, renameat, 
 
 use super::guest::spin;
 use super::stage::{chmod_pinned, pin_dir};
-use crate::exchange::{
+use crate::operations::{Effect, Leaf, Operation};
+use crate::rig::Dice;
+use crate::strikes::exchange::{
     Bait, Exchange, GRANDPARENT_LINK, INNER_LINK, LEAF_DIRECTORY, LEAF_DIRECTORY_LINK, LEAF_FIFO, LEAF_FILE,
     LEAF_LINK, LEAF_SECOND_NAME, NEW, PARENT_LINK, exchange, move_new, open_dir, reach,
 };
-use crate::operations::{Effect, Leaf, Operation};
-use crate::rig::Dice;
 
 /// One change of the tree. Every step of it may fail, since the host makes and removes meanwhile: that is the race.
 pub type Flip = Box<dyn FnMut(&mut Dice)>;

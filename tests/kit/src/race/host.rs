@@ -14,10 +14,10 @@ use super::kinds::{Aim, Kind};
 use super::stage::chmod_pinned;
 use super::{Contender, Host, Outcome};
 use crate::canary::Canary;
-use crate::exchange::{NEW, move_new, open_dir, reach};
 use crate::naive::{Attempt, Naive, Trust, refused};
 use crate::operations::{Effect, Leaf, Success, Task};
 use crate::scene::{CANARY, data, original};
+use crate::strikes::exchange::{NEW, move_new, open_dir, reach};
 
 pub(super) struct Caller {
     aim: Aim,
