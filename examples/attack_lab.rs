@@ -4,48 +4,42 @@
 //! The guest is a process of its own that does nothing but exchange, link, rename and chmod. The same rig, with more
 //! detail, is `cargo test --test race`.
 //!
-//! Ends with a failure if anything escaped from `beneath`, or if the naive host was not caught at an attack: a rig that
-//! catches nobody proves nothing.
+//! Ends with status 1 if anything escaped from `beneath`, and with 2 if the naive host was not caught at some attack: without
+//! an escape by the naive host, the attack did not work, and the zero of `beneath` proves nothing.
 
 #![allow(clippy::indexing_slicing)]
 
-#[path = "../tests/race/attacks.rs"]
-mod attacks;
-#[path = "../tests/race/canary.rs"]
-mod canary;
-#[path = "../tests/race/controls.rs"]
-mod controls;
-#[path = "../tests/race/plan.rs"]
-mod plan;
-#[path = "../tests/race/rig.rs"]
-mod rig;
-#[cfg(feature = "session")]
-#[path = "../tests/race/session/mod.rs"]
-mod session;
-#[path = "../tests/race/stage.rs"]
-mod stage;
-#[path = "../tests/race/victims.rs"]
-mod victims;
+mod out;
 
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use beneath::Resolver;
+use beneath_kit::race::{self, Bout, Contender, Tally, Volume};
 use indicatif::{ProgressBar, ProgressStyle};
-use plan::{Contender, KINDS, Scenario};
-use rig::{Tally, Volume};
+use out::{is_closed_pipe, out};
 
+/// Where the guest's random numbers begin.
+const SEED: u64 = 1;
 const CALLS: u64 = 24_000;
+const LEGEND: &str = "\
+naive    a host that checks a path with lstat and realpath, then uses the path
+beneath  a host that uses this crate, with openat2 and with the walk
+calls    how often the host read, wrote, renamed, listed or removed
+refused  calls that ended with an error instead
+escapes  calls that read, changed or removed something outside of the directory
+skipped  attacks that cannot be made on this machine, and why";
 
 fn main() -> ExitCode {
-    let result = match rig::play_part() {
-        Some(played) => played.map(|()| true),
-        None => watch(),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let bouts = race::bouts();
+    if let Some(ended) = race::play_part(&bouts) {
+        return ended;
+    }
+    match watch(&bouts) {
+        Ok(Verdict::Held) => ExitCode::SUCCESS,
+        Ok(Verdict::Escaped) => ExitCode::FAILURE,
+        Ok(Verdict::Void) => ExitCode::from(2),
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
@@ -53,37 +47,43 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs every attack on both hosts. Says whether `beneath` held and the naive host did not.
-fn watch() -> io::Result<bool> {
+/// What the attacks have shown, the worst last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    /// Nothing escaped from `beneath`, and the naive host was caught at every attack.
+    Held,
+    /// The naive host was not caught at some attack.
+    Void,
+    Escaped,
+}
+
+/// Runs every attack on both hosts.
+fn watch(bouts: &[Bout]) -> io::Result<Verdict> {
     let calls = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(CALLS);
     let mut lines = Vec::new();
-    let mut held = true;
-    for &(name, ..) in KINDS {
-        let scenarios: Vec<Scenario> = Scenario::all().filter(|scenario| scenario.name == name).collect();
-        if let Some(why) = scenarios.iter().find_map(|&scenario| rig::obstacle(scenario)) {
-            lines.push(format!("{name:<14} skipped: {why}"));
+    let mut verdict = Verdict::Held;
+    for bouts in bouts.chunk_by(|one, next| one.kind == next.kind) {
+        let name = bouts[0].kind;
+        if let Some(why) = bouts.iter().find_map(race::obstacle) {
+            lines.push(format!("{name:<14}  skipped: {why}"));
             continue;
         }
         let bar = progress_bar(name);
         let mut naive = Tally::default();
         let mut safe = Tally::default();
-        for &scenario in &scenarios {
-            add(&mut naive, run(scenario, Contender::Control, calls / 16, &bar)?);
-            for resolver in [Resolver::Openat2, Resolver::Walk] {
-                let contender = Contender::Beneath(resolver);
-                let missing = resolver == Resolver::Openat2 && !rig::has_openat2();
-                if !missing && scenario.excludes(contender).is_none() {
-                    add(&mut safe, run(scenario, contender, calls / 2, &bar)?);
-                }
+        for bout in bouts {
+            naive.add(run(bout, Contender::Control, calls / 16, &bar)?);
+            for contender in bout.contenders() {
+                safe.add(run(bout, contender, calls / 2, &bar)?);
             }
         }
-        let clean = safe.escapes == 0 && safe.wrong == 0;
-        held &= clean && naive.escapes > 0;
-        bar.finish_with_message(match (clean, naive.escapes) {
-            (false, _) => "beneath FAILED".into(),
-            (true, 0) => "the naive host was not caught: this attack proves nothing".into(),
-            (true, caught) => format!("naive escaped {caught} times, beneath held"),
-        });
+        let (shown, text) = match (safe.escapes + safe.wrong, naive.escapes) {
+            (0, 0) => (Verdict::Void, "void: naive was not caught".into()),
+            (0, caught) => (Verdict::Held, format!("naive: {caught} escapes, beneath: none")),
+            _ => (Verdict::Escaped, "beneath FAILED".into()),
+        };
+        verdict = verdict.max(shown);
+        bar.finish_with_message(text);
         for story in &safe.stories {
             eprintln!("{name}: {story}");
         }
@@ -92,33 +92,29 @@ fn watch() -> io::Result<bool> {
             naive.calls, naive.refused, naive.escapes, safe.calls, safe.refused, safe.escapes
         ));
     }
-    println!("\n               naive: check, then use           beneath");
-    println!("attack             calls   refused  escapes        calls   refused  escapes");
-    lines.iter().for_each(|line| println!("{line}"));
-    println!("\n{}", if held { "nothing escaped from beneath" } else { "FAILED" });
-    Ok(held)
+    out(format!("{LEGEND}\n\n"))?;
+    out("                     --------- naive ---------     -------- beneath --------")?;
+    out("attack             calls   refused  escapes        calls   refused  escapes")?;
+    lines.iter().try_for_each(out)?;
+    out(match verdict {
+        Verdict::Held => "\nNothing escaped from beneath, and the naive host was caught at every attack.",
+        Verdict::Void => "\nVoid: at some attack the naive host was not caught. Try more calls.",
+        Verdict::Escaped => "\nFAILED: beneath escaped, or a call ended in a way that no attack explains.",
+    })?;
+    Ok(verdict)
 }
 
-fn run(scenario: Scenario, contender: Contender, calls: u64, bar: &ProgressBar) -> io::Result<Tally> {
-    let volume = Volume { calls: calls.div_ceil(scenario.shares), patience: Duration::from_secs(5) };
+fn run(bout: &Bout, contender: Contender, calls: u64, bar: &ProgressBar) -> io::Result<Tally> {
+    let volume = Volume { calls: calls.div_ceil(bout.shares), patience: Duration::from_secs(5), share: 50 };
     bar.set_length(volume.calls);
-    bar.set_message(format!("{} {}", contender.name(), scenario.verb()));
-    rig::race(scenario, contender, volume, |tally| bar.set_position(tally.calls))
-}
-
-fn add(sum: &mut Tally, more: Tally) {
-    sum.calls += more.calls;
-    sum.ok += more.ok;
-    sum.refused += more.refused;
-    sum.escapes += more.escapes;
-    sum.wrong += more.wrong;
-    sum.stories.extend(more.stories);
+    bar.set_message(format!("{} {}", contender.name(), bout.verb));
+    race::race(bout, contender, volume, SEED, |tally| bar.set_position(tally.calls))
 }
 
 fn progress_bar(name: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(1).with_prefix(name);
     // The template is a constant; if it were wrong, the plain style would do.
-    if let Ok(style) = ProgressStyle::with_template("{prefix:<14} [{bar:30}] {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{prefix:<14} [{bar:16}] {msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar

@@ -1,4 +1,4 @@
-//! A host shares a session with a hostile guest: it delivers, collects, forwards, clears and removes, and tells what was
+//! A host shares a session with a hostile guest: it delivers, collects, forwards, clears and removes, and prints what was
 //! saved, what was refused and why.
 //!
 //! ```text
@@ -8,12 +8,12 @@
 //! The guest is a second process of this program. It replaces its inbox by a link to the host's home directory as fast
 //! as it can, and leaves a link, a hard link, a FIFO and a giant where the host expects files. The program exits with a
 //! failure if anything in that home directory was touched.
-#![allow(clippy::print_stdout, reason = "a program for people")]
+mod out;
 
 use std::collections::HashSet;
 use std::error::Error;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -23,10 +23,19 @@ use beneath::session::{
     Attachment, Delivery, Disposition, MessageLimits, Outcome, SessionsConfig, Ticket, rewrite_message,
 };
 use beneath::{Budget, MessageId, Root, Session, SessionId, Sessions, ambient_authority};
+use out::{is_closed_pipe, out};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const KEY: &str = "-----BEGIN PRIVATE KEY----- do not share";
+const LEGEND: &str = "\
+saved    the host wrote the file into the session; its size and path
+read     the host read the file that the guest had made
+refused  nothing was read or written, and why
+others   files in the guest's message that it did not declare
+removed  how much of a session is gone at once; left: what is not
+swept    removed sessions that were cleaned up later
+now      the sessions that exist";
 const MESSAGE: &str = r#"{
   "text": "four files for you",
   "sent": 1763251200.50,
@@ -46,8 +55,9 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            println!("\nFAILED: {error}");
+            eprintln!("FAILED: {error}");
             ExitCode::FAILURE
         }
     }
@@ -66,52 +76,58 @@ fn host() -> Result<()> {
     let session = sessions.create_new(&agent)?;
     let other = sessions.create_new(&colleague)?;
     let shared = sessions_path.join("agent/guest");
-    println!("resolver: {:?}", session.guest().resolver());
+    out(LEGEND)?;
 
-    println!("\nA message arrives for the agent, with four attachments:");
-    let id = MessageId::new("spaces/AAA/messages/B.B");
+    out("\nA message arrives for the agent, with four attachments:")?;
+    let id = MessageId::new("m/42");
     let (rewritten, delivery) = rewrite_message(&session.inbox(), &id, MESSAGE);
-    tell(&delivery);
-    println!("what the agent is given:\n{rewritten}");
+    report(&delivery)?;
+    out(format!("\nThe message as the agent gets it:\n{rewritten}"))?;
 
     let mut guest = Guest::start(&shared, home.path())?;
-    println!("\nThe guest runs, and exchanges its inbox for a link to the host's home without pause.");
-    deliver_under_attack(&session);
+    out("\nThe guest starts. Without pause it exchanges its inbox for a link to the host's home directory:")?;
+    deliver_under_attack(&session)?;
 
-    println!("\nThe guest has sent message 7 and declares six files, one of them twice:");
+    out("\nThe guest has sent message 7 and declares six files, one of them twice:")?;
     collect_and_forward(&session, &other)?;
 
-    println!("\nThe session ends while the guest is still in it:");
+    out("\nThe session is removed while the guest is still running in it:")?;
     drop(session);
     let removed = sessions.remove(&agent)?;
-    println!(
-        "  removed {} files and {} directories{}",
-        removed.files,
-        removed.directories,
-        if removed.is_complete() { "" } else { "; the guest keeps creating, the rest is swept later" }
-    );
+    out(format!("  removed  {} files and {} directories", removed.files, removed.directories))?;
+    if !removed.is_complete() {
+        out("  left     what the guest has created meanwhile; the next sweep removes it")?;
+    }
     guest.end();
     let swept = sessions.sweep(Duration::from_secs(3600))?;
-    println!("  swept {} remains after the guest was stopped, {} left", swept.removed, swept.left.total);
-    println!("  sessions now: {:?}", sessions.list()?.iter().map(SessionId::as_str).collect::<Vec<_>>());
+    out(format!(
+        "  swept    {} removed sessions after the guest was stopped, {} left",
+        swept.removed, swept.left.total
+    ))?;
+    let left = sessions.list()?;
+    out(format!("  now      {}", left.iter().map(SessionId::as_str).collect::<Vec<_>>().join(", ")))?;
 
     home.check(&sessions_path)?;
-    println!("\nThe host's home directory is untouched, and its key is nowhere in the sessions.");
+    out("\nThe host's home directory is unchanged, and its key is in no session.")?;
     Ok(())
 }
 
-fn tell(delivery: &Delivery) {
-    for outcome in delivery.outcomes() {
-        match outcome {
-            Outcome::Saved(file) => println!("  saved    {} ({} bytes)", file.guest_path, file.bytes),
-            Outcome::AlreadySaved(file) => println!("  had      {}", file.guest_path),
-            Outcome::Refused(error) => println!("  refused  {error}"),
-            other => println!("  {other:?}"),
-        }
-    }
+fn report(delivery: &Delivery) -> std::io::Result<()> {
+    lines(delivery).iter().try_for_each(out)
 }
 
-fn deliver_under_attack(session: &Session) {
+fn lines(delivery: &Delivery) -> Vec<String> {
+    let line = |outcome: &Outcome| match outcome {
+        Outcome::Saved(file) | Outcome::AlreadySaved(file) => {
+            format!("  saved    {:>3} B  {}", file.bytes, file.guest_path)
+        }
+        Outcome::Refused(error) => format!("  refused  {error}"),
+        other => format!("  {other:?}"),
+    };
+    delivery.outcomes().iter().map(line).collect()
+}
+
+fn deliver_under_attack(session: &Session) -> Result<()> {
     let (mut saved, mut refused, mut reason) = (0, 0, String::new());
     let start = Instant::now();
     for number in 0.. {
@@ -129,10 +145,9 @@ fn deliver_under_attack(session: &Session) {
             }
         }
     }
-    println!("  {} deliveries: {saved} saved, {refused} refused", saved + refused);
-    if refused > 0 {
-        println!("  the last refusal: {reason}");
-    }
+    out(format!("  saved    {saved} of {} deliveries", saved + refused))?;
+    out(format!("  refused  {refused}, the last one: {reason}"))?;
+    Ok(())
 }
 
 fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
@@ -140,24 +155,34 @@ fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
     let lock = session.try_lock()?;
     // A service keeps this in its database, so that no crash makes it send a message twice.
     let mut ledger: HashSet<Ticket> = HashSet::new();
+    let mut seen = Vec::new();
     let report = session.outbox().collect(&lock, &mut ledger, |claim| {
         for file in claim.read(declared)?.files {
-            match file.content {
-                Ok(bytes) => println!("  read     {} ({} bytes)", file.name, bytes.len()),
-                Err(error) => println!("  refused  {error}"),
-            }
+            seen.push(match file.content {
+                Ok(bytes) => format!("  read     {:>3} B  {}", bytes.len(), file.name),
+                Err(error) => format!("  refused  {error}"),
+            });
         }
         for entry in claim.undeclared(declared)?.entries {
-            println!("  also there, not declared: {}", entry.name.to_string_lossy().escape_debug());
+            seen.push(format!("  others   {}", entry.name.to_string_lossy().escape_debug()));
         }
-        println!("forwarded to the colleague:");
-        tell(&claim.forward(["report.txt", "key"], &other.inbox(), &MessageId::new("from agent: 7"))?);
+        seen.push("\nThe host forwards two of the files to a colleague's session:".into());
+        seen.extend(lines(&claim.forward(
+            ["report.txt", "key"],
+            &other.inbox(),
+            &MessageId::new("from agent: 7"),
+        )?));
         Ok::<_, Box<dyn Error>>(Disposition::Done)
     })?;
     if report.done != 1 {
         return Err(format!("the guest's message is not there: {report:?}").into());
     }
-    println!("messages done: {}; pending now: {}", report.done, session.outbox().pending()?.len());
+    seen.iter().try_for_each(out)?;
+    out(format!(
+        "\nMessages collected: {}, still pending: {}.",
+        report.done,
+        session.outbox().pending()?.len()
+    ))?;
     Ok(())
 }
 
@@ -253,8 +278,7 @@ fn guest(shared: &Path, home: &Path) -> Result<()> {
     symlink(home, shared.join("decoy"))?;
     let open = |path| rustix::fs::open(path, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty());
     let (dir, workspace) = (open(shared.to_path_buf())?, open(shared.join("workspace"))?);
-    println!("ready");
-    std::io::stdout().flush()?;
+    out("ready")?;
     for number in 0_u64.. {
         // Whatever fails, the next round may not.
         let _ = renameat_with(&dir, "inbox", &dir, "decoy", RenameFlags::EXCHANGE);

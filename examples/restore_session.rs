@@ -1,23 +1,53 @@
-//! Restores a session from an object store, with a bar and a report.
+//! Restores a session's workspace from an object store, and mirrors what the guest has changed back to it.
 //!
 //! `cargo run --example restore_session --features artifacts` needs no server: it fills a store in memory, hostile
 //! objects included. With the feature `aws`, `--url s3://bucket/prefix` restores from a bucket, with credentials and
-//! endpoint from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`, …). `--into DIR` chooses where to.
-#![allow(clippy::print_stdout)]
+//! endpoint from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`, …), and changes nothing in it.
+//! `--into DIR` chooses where to.
+
+mod out;
 
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
-use beneath::artifacts::{Artifacts, Event, OnLocal, Places, Prefix, Restored, Source};
+use beneath::artifacts::{
+    Artifacts, Deletions, Event, Mirrored, OnLocal, Overwrites, Places, Prefix, RestoreReport, Restored,
+    Source,
+};
 use beneath::{Root, SafePath, ambient_authority};
 use indicatif::{ProgressBar, ProgressStyle};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use out::{is_closed_pipe, out};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Of what was placed, so many are listed.
+const LISTED: usize = 5;
+const LEGEND: &str = "\
+placed    the object is now a file of the workspace; its size and path
+refused   the object or file is left where it is, and why
+failed    as refused, but a later run may succeed
+uploaded  the file is now an object of the store
+deleted   the object is gone, because the guest has deleted its file
+conflict  another host has changed the object; it is left as it is";
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&*error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("FAILED: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<()> {
     let (mut url, mut into) = (None, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -29,20 +59,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let scratch = tempfile::tempdir()?;
     let home = into.unwrap_or_else(|| scratch.path().to_path_buf());
-    let (source, prefix) = match url {
-        Some(url) => bucket(&url)?,
+    let (source, prefix) = match &url {
+        Some(url) => bucket(url)?,
         None => (memory().await?, Prefix::at(&SafePath::new("sessions/demo")?)),
     };
 
     // The guest sees `workspace`; the other two are the host's own.
     let open = |name: &str| {
         std::fs::create_dir_all(home.join(name))?;
-        Ok::<_, Box<dyn Error>>(Root::open_ambient(home.join(name), ambient_authority())?)
+        Result::Ok(Root::open_ambient(home.join(name), ambient_authority())?)
     };
     let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
 
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
-        "{msg:12} [{bar:40}] {bytes}/{total_bytes} {bytes_per_sec}",
+        "{msg:10} [{bar:24}] {bytes}/{total_bytes} {bytes_per_sec}",
     )?);
     let shown = bar.clone();
     let artifacts = Artifacts::new(source, prefix, places)?.with_progress(move |event| match event {
@@ -55,27 +85,54 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         _ => {}
     });
+    out(LEGEND)?;
+    out("\nRestore:")?;
     let report = artifacts.restore(OnLocal::ColdStart).await?;
     bar.finish_and_clear();
-
-    for (_, error) in report.refused() {
-        println!("refused  {error}");
+    print_restored(&report)?;
+    if url.is_some() {
+        return Ok(());
     }
-    for outcome in &report.outcomes {
+
+    out("\nThe guest edits one file, makes another, deletes a third and plants a link. Mirror:")?;
+    let workspace = home.join("workspace");
+    std::fs::write(workspace.join("report.md"), "# Findings, second edition")?;
+    std::fs::write(workspace.join("data/more.csv"), "a,b\n3,4\n")?;
+    std::fs::remove_file(workspace.join("frames/007.bin"))?;
+    std::os::unix::fs::symlink("/etc/passwd", workspace.join("data/passwd"))?;
+    for outcome in artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?.outcomes {
         match outcome {
-            Restored::Placed { path, bytes } => println!("placed   {path} ({bytes} bytes)"),
-            Restored::Kept { path } => println!("kept     {path}"),
-            Restored::Waiting { path } => println!("waiting  {path}"),
-            Restored::Failed { error, .. } => println!("failed   {error}"),
+            Mirrored::Uploaded { path, bytes } => out(format!("  uploaded  {bytes:>6} B  {path}"))?,
+            Mirrored::Deleted { path } => out(format!("  deleted   {path}"))?,
+            Mirrored::Conflict { path } => out(format!("  conflict  {path}"))?,
+            Mirrored::Refused { error, .. } => out(format!("  refused   {error}"))?,
+            Mirrored::Failed { error, .. } => out(format!("  failed    {error}"))?,
             _ => {}
         }
     }
-    println!("{:?}: {} placed, {} refused", report.ended, report.placed(), report.left.total);
+    Ok(())
+}
+
+/// The refusals come last, where they are seen.
+fn print_restored(report: &RestoreReport) -> Result<()> {
+    let placed = report.outcomes.iter().filter_map(|outcome| match outcome {
+        Restored::Placed { path, bytes } => Some(format!("  placed    {bytes:>6} B  {path}")),
+        _ => None,
+    });
+    placed.take(LISTED).try_for_each(out)?;
+    out(format!("  placed    {} more", report.placed().saturating_sub(LISTED)))?;
+    for outcome in &report.outcomes {
+        match outcome {
+            Restored::Refused { error, .. } => out(format!("  refused   {error}"))?,
+            Restored::Failed { error, .. } => out(format!("  failed    {error}"))?,
+            _ => {}
+        }
+    }
     Ok(())
 }
 
 /// A store as a guest and its neighbours might have left it.
-async fn memory() -> Result<Source, Box<dyn Error>> {
+async fn memory() -> Result<Source> {
     let store = InMemory::new();
     let objects = [
         ("report.md", "# Findings"),
@@ -96,7 +153,7 @@ async fn memory() -> Result<Source, Box<dyn Error>> {
 }
 
 #[cfg(feature = "aws")]
-fn bucket(url: &str) -> Result<(Source, Prefix), Box<dyn Error>> {
+fn bucket(url: &str) -> Result<(Source, Prefix)> {
     let rest = url.strip_prefix("s3://").ok_or("the URL must start with s3://")?;
     let (bucket, prefix) = rest.split_once('/').ok_or("the URL must name a bucket and a prefix")?;
     let builder = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket);
@@ -104,6 +161,6 @@ fn bucket(url: &str) -> Result<(Source, Prefix), Box<dyn Error>> {
 }
 
 #[cfg(not(feature = "aws"))]
-fn bucket(_url: &str) -> Result<(Source, Prefix), Box<dyn Error>> {
+fn bucket(_url: &str) -> Result<(Source, Prefix)> {
     Err("--url needs the feature aws".into())
 }

@@ -111,6 +111,6 @@ pub use root::{
 #[cfg(feature = "session")]
 pub use session::{Session, Sessions, SessionsConfig};
 
-#[cfg(all(doctest, feature = "session"))]
+#[cfg(all(doctest, feature = "session", feature = "artifacts"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use beneath::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
+use beneath_kit::rig::seed;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// Text made of the pieces that the rules are about.
 fn hostile() -> impl Strategy<Value = String> {
@@ -53,8 +55,13 @@ fn survives_its_readers(name: &str) {
     assert_eq!(name.trim(), name);
 }
 
+fn cases(cases: u32) -> ProptestConfig {
+    let rng_seed = RngSeed::Fixed(seed::of_properties());
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(1000))]
 
     #[test]
     fn any_bytes_are_judged_without_panic(raw in prop::collection::vec(any::<u8>(), 0..600)) {

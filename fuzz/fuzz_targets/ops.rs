@@ -2,25 +2,22 @@
 //! outside that nothing touches.
 #![no_main]
 
-use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use beneath::{
-    Budget, Ensured, ErrorKind, HardLinks, Links, Policy, ResolverChoice, Root, WalkLimits, ambient_authority,
-};
-use beneath_fuzz::tree::{Meant, Node, SECRET, Tree, checked};
+use beneath::{ErrorKind, HardLinks, Links, Policy, ResolverChoice, Root, ambient_authority};
+use beneath_kit::env;
+use beneath_kit::model::{Meant, Model, Mutation, Node, checked};
+use beneath_kit::operations::{OPERATIONS, Task, operation};
 use libfuzzer_sys::fuzz_target;
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, mknodat, renameat_with, statx,
-};
+use rustix::fs::{AtFlags, StatxFlags, statx};
 
 const MARKER: &[u8] = b"SECRET of the host";
 const STEPS: usize = 24;
@@ -56,50 +53,20 @@ impl<'a> Arbitrary<'a> for Raw {
 
 impl Raw {
     fn path(&self) -> &Path {
-        Path::new(std::ffi::OsStr::from_bytes(&self.0))
-    }
-
-    fn checked(&self, meant: Meant) -> Result<PathBuf, ErrorKind> {
-        checked(&self.0, meant)
+        Path::new(OsStr::from_bytes(&self.0))
     }
 }
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    EnsureDir(Raw),
-    Write(Raw, u8),
-    NewFile(Raw, u8, Fate),
-    Replace(Raw, u8),
+    /// An operation, by its place in the table, with the other end of a rename and a byte to write.
+    Host(u8, Raw, Raw, u8),
+    /// A read with a limit, and what a host that reads by path gets.
     Read(Raw, u8),
-    Describe(Raw),
-    List(Raw),
+    /// A read beneath a directory.
     Descend(Raw, Raw),
-    Rename(Raw, Raw),
-    RemoveFile(Raw),
-    RemoveTree(Raw),
-    RemoveQuarantined(Raw),
-    Guest(Mutation, Raw, Raw),
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Fate {
-    Commit,
-    CommitReplace,
-    Drop,
-}
-
-/// What a guest does to its own tree.
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Mutation {
-    MakeDir,
-    WriteFile(u8),
-    LinkOut(u8),
-    HardLink,
-    HardLinkSecret,
-    Fifo,
-    Rename,
-    Exchange,
-    Unlink,
+    /// What a guest does to its own tree.
+    Guest(u8, Raw, Raw, u8),
 }
 
 #[derive(Arbitrary, Debug)]
@@ -147,7 +114,7 @@ static SCENE: LazyLock<Scene> = LazyLock::new(|| {
 });
 
 /// Reads by path and follows links, to show that the comparison would notice: `BENEATH_FUZZ_NAIVE=1` must crash at once.
-static NAIVE: LazyLock<bool> = LazyLock::new(|| std::env::var_os("BENEATH_FUZZ_NAIVE").is_some());
+static NAIVE: LazyLock<bool> = LazyLock::new(|| env::FUZZ_NAIVE.is_set());
 
 /// Takes away what earlier processes left, since a fuzzer has no moment at which it ends.
 fn sweep() {
@@ -163,17 +130,13 @@ fn sweep() {
 
 fuzz_target!(|input: Input| {
     let scene = &*SCENE;
-    let mut run = Run {
-        scene,
-        dir: scene.dir.join("root"),
-        root: &scene.roots[usize::from(input.walk)][usize::from(input.allow_hard_links)],
-        allow_hard_links: input.allow_hard_links,
-        tree: Tree::new(MARKER),
-    };
+    let root = &scene.roots[usize::from(input.walk)][usize::from(input.allow_hard_links)];
+    let model = Model::new(MARKER, root.policy().hard_links());
+    let mut run = Run { scene, dir: scene.dir.join("root"), root, model };
     for step in input.steps.iter().take(STEPS) {
         run.take(step);
     }
-    run.compare();
+    run.model.compare(root, &run.dir);
     run.clear();
     scene.canary.check();
 });
@@ -240,167 +203,47 @@ struct Run<'a> {
     scene: &'a Scene,
     dir: PathBuf,
     root: &'a Root,
-    allow_hard_links: bool,
-    tree: Tree,
-}
-
-fn kinds<T>(result: beneath::Result<T>) -> Result<T, ErrorKind> {
-    result.map_err(|error| {
-        let shown = error.to_string();
-        assert!(!shown.contains(char::is_control) && !shown.contains("/dev/shm"), "{shown:?}");
-        error.kind()
-    })
+    model: Model,
 }
 
 impl Run<'_> {
     fn take(&mut self, step: &Step) {
         match step {
-            Step::EnsureDir(raw) => self.ensure_dir(raw),
-            Step::Write(raw, byte) => {
-                let content = content(*byte);
-                let got = kinds(self.root.write_exclusive(raw.path(), &content));
-                self.created(raw, &content, got);
-            }
-            Step::NewFile(raw, byte, fate) => self.new_file(raw, &content(*byte), *fate),
-            Step::Replace(raw, byte) => {
-                let content = content(*byte);
-                let got = kinds(self.root.replace(raw.path(), &content));
-                self.replaced(raw, &content, got);
+            Step::Host(number, path, other, byte) => {
+                let operation = &OPERATIONS[usize::from(*number) % OPERATIONS.len()];
+                let between_roots = operation.calls.contains(&"rename_to");
+                let other = if between_roots { Path::new("moved") } else { other.path() };
+                self.host(operation.name, path.path(), other, &content(*byte));
             }
             Step::Read(raw, limit) => self.read(raw, u64::from(*limit)),
-            Step::Describe(raw) => self.describe(raw),
-            Step::List(raw) => self.list(raw),
-            Step::Descend(raw, inner) => {
-                let expected = raw
-                    .checked(Meant::DirectoryOrRoot)
-                    .and_then(|path| self.tree.reach(&path).map(|()| path));
-                let got = kinds(self.root.descend(raw.path()));
-                assert_eq!(got.as_ref().map(drop), expected.as_ref().map(drop), "descend {raw:?}");
-                if let (Ok(narrow), Ok(path)) = (got, expected) {
-                    let expected =
-                        inner.checked(Meant::Entry).and_then(|inner| self.content(&path.join(inner)));
-                    assert_eq!(
-                        kinds(narrow.read_contained(inner.path(), 999)),
-                        expected,
-                        "{raw:?} {inner:?}"
-                    );
-                }
-            }
-            Step::Rename(from, to) => self.rename(from, to),
-            Step::RemoveFile(raw) => {
-                let expected = raw.checked(Meant::Entry).and_then(|path| {
-                    self.tree.parent(&path)?;
-                    match self.tree.get(&path)? {
-                        Node::Dir => Err(ErrorKind::NotRegular),
-                        _ => Ok(path),
-                    }
-                });
-                let got = kinds(self.root.remove_file(raw.path()));
-                assert_eq!(got, expected.as_ref().map(drop).map_err(|kind| *kind), "remove_file {raw:?}");
-                if let Ok(path) = expected {
-                    self.tree.take(&path);
-                }
-            }
-            Step::RemoveTree(raw) => {
-                let got = kinds(self.root.remove_tree_contained(raw.path()));
-                self.removed(raw, got);
-            }
-            Step::RemoveQuarantined(raw) => {
-                let budget = Budget::default();
-                let got =
-                    kinds(self.root.remove_tree_quarantined(raw.path(), &self.scene.quarantine, budget));
-                self.removed(raw, got);
-                assert_eq!(self.scene.quarantine.list(".").unwrap().count(), 0);
-            }
-            Step::Guest(mutation, from, to) => {
-                if let (Ok(from), Ok(to)) = (from.checked(Meant::Entry), to.checked(Meant::Entry))
-                    && self.tree.parent(&from).is_ok()
-                    && self.tree.parent(&to).is_ok()
-                {
-                    self.mutate(*mutation, &from, &to);
+            Step::Descend(raw, inner) => self.descend(raw, inner),
+            Step::Guest(number, from, to, byte) => {
+                let mutation = Mutation::ALL[usize::from(*number) % Mutation::ALL.len()];
+                if let (Ok(from), Ok(to)) = (checked(&from.0, Meant::Entry), checked(&to.0, Meant::Entry)) {
+                    let secret = self.scene.dir.join(SECRET_FILE);
+                    self.model.mutate(mutation, &self.dir, &secret, &from, &to, *byte);
                 }
             }
         }
     }
 
-    fn ensure_dir(&mut self, raw: &Raw) {
-        let got = kinds(self.root.ensure_dir(raw.path()));
-        let expected = raw.checked(Meant::Directory).and_then(|path| match self.tree.reach(&path) {
-            Ok(()) => Ok((path, Ensured::Existed)),
-            Err(ErrorKind::NotFound) => Ok((path, Ensured::Created)),
-            Err(kind) => Err(kind),
-        });
-        assert_eq!(got, expected.as_ref().map(|(_, how)| *how).map_err(|kind| *kind), "ensure_dir {raw:?}");
-        if let Ok((path, _)) = expected {
-            for level in path.ancestors().filter(|level| !level.as_os_str().is_empty()) {
-                self.tree.nodes.entry(level.to_path_buf()).or_insert(Node::Dir);
-            }
-        }
-    }
-
-    fn new_file(&mut self, raw: &Raw, content: &[u8], fate: Fate) {
-        let file = kinds(self.root.new_file(raw.path()));
-        let parent = raw.checked(Meant::Entry).and_then(|path| self.tree.parent(&path));
-        assert_eq!(file.as_ref().map(drop), parent.as_ref().map(drop), "new_file {raw:?}");
-        let Ok(mut file) = file else { return };
-        file.write_all(content).unwrap();
-        match fate {
-            Fate::Commit => {
-                let got = kinds(file.commit());
-                self.created(raw, content, got);
-            }
-            Fate::CommitReplace => {
-                let got = kinds(file.commit_replace());
-                self.replaced(raw, content, got);
-            }
-            Fate::Drop => drop(file),
-        }
-    }
-
-    fn created(&mut self, raw: &Raw, content: &[u8], got: Result<(), ErrorKind>) {
-        let expected = raw.checked(Meant::Entry).and_then(|path| {
-            self.tree.parent(&path)?;
-            match self.tree.get(&path) {
-                Ok(_) => Err(ErrorKind::AlreadyExists),
-                Err(_) => Ok(path),
-            }
-        });
-        assert_eq!(got, expected.as_ref().map(drop).map_err(|kind| *kind), "write {raw:?}");
-        if let Ok(path) = expected {
-            self.tree.put_file(&path, content);
-        }
-    }
-
-    fn replaced(&mut self, raw: &Raw, content: &[u8], got: Result<(), ErrorKind>) {
-        let expected = raw.checked(Meant::Entry).and_then(|path| {
-            self.tree.parent(&path)?;
-            match self.tree.get(&path) {
-                Ok(Node::Dir) => Err(ErrorKind::NotRegular),
-                _ => Ok(path),
-            }
-        });
-        assert_eq!(got, expected.as_ref().map(drop).map_err(|kind| *kind), "replace {raw:?}");
-        if let Ok(path) = expected {
-            self.tree.put_file(&path, content);
-        }
-    }
-
-    fn content(&self, path: &Path) -> Result<Vec<u8>, ErrorKind> {
-        self.tree.parent(path)?;
-        match self.tree.get(path)? {
-            Node::File(file) if self.tree.names(*file) > 1 && !self.allow_hard_links => {
-                Err(ErrorKind::HardLinked)
-            }
-            Node::File(file) => Ok(self.tree.contents[*file].clone()),
-            Node::Link => Err(ErrorKind::Symlink),
-            Node::Dir | Node::Fifo => Err(ErrorKind::NotRegular),
+    fn host(&mut self, name: &str, path: &Path, other: &Path, data: &[u8]) {
+        let host = &self.scene.quarantine;
+        self.model.agree(operation(name), &Task { root: self.root, path, data, host, other });
+        // What was moved there would be in the way of the next.
+        for left in fs::read_dir(self.scene.dir.join("quarantine")).unwrap() {
+            let path = left.unwrap().path();
+            assert!(path.ends_with("moved"), "{path:?} is left");
+            fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path)).unwrap();
         }
     }
 
     fn read(&self, raw: &Raw, limit: u64) {
-        let expected = raw.checked(Meant::Entry).and_then(|path| self.content(&path)).and_then(|content| {
-            if content.len() as u64 > limit { Err(ErrorKind::TooLarge) } else { Ok(content) }
-        });
+        let expected = checked(&raw.0, Meant::Entry)
+            .and_then(|path| self.model.content(&path).map(<[u8]>::to_vec))
+            .and_then(
+                |content| if content.len() as u64 > limit { Err(ErrorKind::TooLarge) } else { Ok(content) },
+            );
         let got = match *NAIVE {
             true => fs::read(self.dir.join(raw.path()))
                 .map_err(|_| expected.clone().err().unwrap_or(ErrorKind::Io)),
@@ -412,167 +255,29 @@ impl Run<'_> {
         }
     }
 
-    fn describe(&self, raw: &Raw) {
-        let expected = raw.checked(Meant::DirectoryOrRoot).and_then(|path| {
-            if path.as_os_str().is_empty() || raw.0.ends_with(b"/") {
-                return self.tree.reach(&path).map(|()| (true, false, false));
-            }
-            self.tree.parent(&path)?;
-            match self.tree.get(&path)? {
-                Node::Link => Err(ErrorKind::Symlink),
-                node => Ok((*node == Node::Dir, matches!(node, Node::File(_)), *node == Node::Fifo)),
-            }
-        });
-        let got = kinds(self.root.metadata(raw.path()))
-            .map(|entry| (entry.is_dir(), entry.is_file(), entry.file_type() == beneath::FileType::Fifo));
-        assert_eq!(got, expected, "metadata {raw:?}");
-    }
-
-    fn list(&self, raw: &Raw) {
-        let expected = raw.checked(Meant::DirectoryOrRoot).and_then(|path| {
-            self.tree.reach(&path)?;
-            Ok(self
-                .tree
-                .children(&path)
-                .iter()
-                .filter_map(|child| child.file_name().map(PathBuf::from))
-                .collect())
-        });
-        let got: Result<BTreeSet<PathBuf>, _> = kinds(self.root.list(raw.path()))
-            .map(|list| list.map(|entry| entry.unwrap().into_path()).collect());
-        assert_eq!(got, expected, "list {raw:?}");
-    }
-
-    fn rename(&mut self, from: &Raw, to: &Raw) {
-        let ends = from.checked(Meant::Entry).and_then(|old| Ok((old, to.checked(Meant::Entry)?)));
-        let expected = ends.and_then(|(old, new)| self.tree.renamed(&old, &new).map(|()| (old, new)));
-        let got = kinds(self.root.rename(from.path(), to.path()));
-        assert_eq!(got, expected.as_ref().map(drop).map_err(|kind| *kind), "rename {from:?} {to:?}");
-        if let Ok((old, new)) = expected {
-            let taken = self.tree.take(&old);
-            self.tree.give(&new, taken);
+    fn descend(&self, raw: &Raw, inner: &Raw) {
+        let expected =
+            checked(&raw.0, Meant::DirectoryOrRoot).and_then(|path| self.model.reach(&path).map(|()| path));
+        let got = kinds(self.root.descend(raw.path()));
+        assert_eq!(got.as_ref().map(drop), expected.as_ref().map(drop), "descend {raw:?}");
+        if let (Ok(narrow), Ok(path)) = (got, expected) {
+            let expected = checked(&inner.0, Meant::Entry)
+                .and_then(|inner| self.model.content(&path.join(inner)).map(<[u8]>::to_vec));
+            assert_eq!(kinds(narrow.read_contained(inner.path(), 999)), expected, "{raw:?} {inner:?}");
         }
-    }
-
-    fn removed(&mut self, raw: &Raw, got: Result<beneath::Removed, ErrorKind>) {
-        let expected = raw.checked(Meant::Directory).and_then(|path| self.tree.reach(&path).map(|()| path));
-        match (got, expected) {
-            (Ok(removed), Ok(path)) => {
-                let gone = self.tree.take(&path);
-                let dirs = gone.iter().filter(|(_, node)| *node == Node::Dir).count() as u64;
-                assert!(removed.is_complete(), "remove {raw:?}: {removed:?}");
-                assert_eq!(
-                    (removed.directories, removed.files),
-                    (dirs, gone.len() as u64 - dirs),
-                    "remove {raw:?}"
-                );
-            }
-            (got, expected) => assert_eq!(got.map(drop), expected.map(drop), "remove {raw:?}"),
-        }
-    }
-
-    /// By plain calls on paths that hold no link.
-    fn mutate(&mut self, mutation: Mutation, from: &Path, to: &Path) {
-        let (tree, real) = (&mut self.tree, |path: &Path| self.dir.join(path));
-        let free = tree.get(to).is_err();
-        match (mutation, tree.get(from).ok().cloned()) {
-            (Mutation::MakeDir, _) if free => {
-                fs::create_dir(real(to)).unwrap();
-                tree.nodes.insert(to.to_path_buf(), Node::Dir);
-            }
-            (Mutation::WriteFile(byte), _) if free => {
-                fs::write(real(to), content(byte)).unwrap();
-                tree.put_file(to, &content(byte));
-            }
-            (Mutation::LinkOut(text), _) if free => {
-                let outside = self.scene.dir.join("outside");
-                let texts = ["a", ".", "..", "../outside", "../../outside/a", "b/a", "nowhere"];
-                match texts.get(usize::from(text) % 8) {
-                    Some(text) => symlink(text, real(to)).unwrap(),
-                    None => symlink(outside.join("sub"), real(to)).unwrap(),
-                }
-                tree.nodes.insert(to.to_path_buf(), Node::Link);
-            }
-            (Mutation::HardLink, Some(Node::File(file))) if free => {
-                fs::hard_link(real(from), real(to)).unwrap();
-                tree.nodes.insert(to.to_path_buf(), Node::File(file));
-            }
-            (Mutation::HardLinkSecret, _) if free => {
-                fs::hard_link(self.scene.dir.join(SECRET_FILE), real(to)).unwrap();
-                tree.nodes.insert(to.to_path_buf(), Node::File(SECRET));
-            }
-            (Mutation::Fifo, _) if free => {
-                mknodat(CWD, real(to), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-                tree.nodes.insert(to.to_path_buf(), Node::Fifo);
-            }
-            (Mutation::Rename, Some(_)) if free && !to.starts_with(from) => {
-                fs::rename(real(from), real(to)).unwrap();
-                let taken = tree.take(from);
-                tree.give(to, taken);
-            }
-            (Mutation::Exchange, Some(_)) if !free && !to.starts_with(from) && !from.starts_with(to) => {
-                renameat_with(CWD, real(from), CWD, real(to), RenameFlags::EXCHANGE).unwrap();
-                let (left, right) = (tree.take(from), tree.take(to));
-                tree.give(to, left);
-                tree.give(from, right);
-            }
-            (Mutation::Unlink, Some(node)) if node != Node::Dir => {
-                fs::remove_file(real(from)).unwrap();
-                tree.take(from);
-            }
-            _ => {}
-        }
-    }
-
-    /// The whole tree, seen by the walk and by plain calls.
-    fn compare(&self) {
-        let walked: BTreeSet<_> = self
-            .root
-            .walk(".", WalkLimits::default())
-            .unwrap()
-            .map(|entry| entry.unwrap().into_path())
-            .collect();
-        assert_eq!(walked, self.tree.nodes.keys().cloned().collect());
-        for (path, node) in &self.tree.nodes {
-            let real = self.dir.join(path);
-            match node {
-                Node::File(file) => self.compare_file(&real, *file),
-                Node::Dir => assert!(fs::symlink_metadata(&real).unwrap().is_dir(), "{path:?}"),
-                Node::Link => assert!(fs::symlink_metadata(&real).unwrap().is_symlink(), "{path:?}"),
-                Node::Fifo => {
-                    assert!(fs::symlink_metadata(&real).unwrap().file_type().is_fifo(), "{path:?}");
-                }
-            }
-        }
-    }
-
-    fn compare_file(&self, real: &Path, file: usize) {
-        let opened =
-            rustix::fs::open(real, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK, Mode::empty())
-                .unwrap();
-        let opened = File::from(opened);
-        let entry = opened.metadata().unwrap();
-        assert!(entry.is_file(), "{real:?}");
-        assert_eq!(entry.nlink() as usize, self.tree.names(file), "{real:?}");
-        let mut bytes = [0; 256];
-        let length = opened.read_at(&mut bytes, 0).unwrap();
-        assert_eq!(&bytes[..length], self.tree.contents[file], "{real:?}");
     }
 
     /// Removes all there is, with the operations under test.
     fn clear(&mut self) {
-        let top: Vec<PathBuf> = self.tree.children(Path::new("")).into_iter().collect();
-        for path in top {
-            let raw = Raw(path.as_os_str().as_bytes().to_vec());
-            let step = if self.tree.nodes[&path] == Node::Dir {
-                Step::RemoveTree(raw)
-            } else {
-                Step::RemoveFile(raw)
-            };
-            self.take(&step);
+        while let Some((path, node)) = self.model.nodes.first_key_value() {
+            let name = if *node == Node::Dir { "remove_tree_contained" } else { "remove_file" };
+            self.host(name, &path.clone(), Path::new("moved"), b"");
         }
-        assert!(self.tree.nodes.is_empty(), "{:?}", self.tree);
     }
+}
+
+fn kinds<T>(result: beneath::Result<T>) -> Result<T, ErrorKind> {
+    result.map_err(|error| error.kind())
 }
 
 /// Some bytes: few or as many as a buffer of the crate holds.

@@ -3,4 +3,3 @@
 //! `fuzz/run name` runs a target on the stable toolchain until it is stopped; options of libFuzzer may follow.
 
 pub mod oracle;
-pub mod tree;

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use beneath::ErrorKind;
+pub use beneath_kit::model::refusal;
 
 /// Code points that no name holds, as closed ranges.
 const FORBIDDEN: &[(u32, u32)] = &[
@@ -128,17 +128,6 @@ pub fn name(raw: &[u8]) -> bool {
 pub fn component(raw: &[u8]) -> bool {
     // A component of dots alone ends with one.
     matches!(raw.len(), 1..256) && raw.last() != Some(&b'.') && shown(raw) && !device(raw)
-}
-
-/// The kind for a path that is refused: an attempt to leave is called so.
-pub fn refusal(raw: &[u8]) -> ErrorKind {
-    let mut components = raw.split(|byte| *byte == b'/').peekable();
-    let absolute = raw.len() > 1 && components.peek().is_some_and(|first| first.is_empty()) || raw == b"/";
-    if absolute || components.any(|component| component == b"..") {
-        ErrorKind::Escape
-    } else {
-        ErrorKind::InvalidPath
-    }
 }
 
 /// Whether `raw` is a safe relative path.

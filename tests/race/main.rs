@@ -1,105 +1,74 @@
 //! Every operation against a guest that changes the tree meanwhile, beside a control that must be caught.
 //!
+//! `cargo test --test race -- link` runs only the rows whose kind or operation contains the text.
 //! `BENEATH_RACE_OPS=1000000` sets the calls per kind and resolver, shared among the kind's operations;
-//! `BENEATH_RACE_KIND=link` runs only the kinds whose name contains the text; `BENEATH_RACE_DIR` chooses where.
+//! `BENEATH_RACE_DIR` chooses where, `BENEATH_SEED` the guest's random numbers.
 //!
 //! A row fails on an escape, on an outcome the attack cannot explain, on a control that was not caught, and when the
-//! race did not take place: fewer than a tenth of the calls succeeded or fewer than a tenth were refused.
+//! race did not take place: too few of the calls succeeded or too few were refused (a tenth where the volume
+//! is set, a fiftieth in the short run).
 
 #![allow(clippy::indexing_slicing)]
 
-mod attacks;
-mod canary;
-mod controls;
-mod plan;
-mod rig;
 #[cfg(feature = "session")]
 mod session;
-mod stage;
-mod table;
-mod victims;
 
 use std::io;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use beneath::Resolver;
-use plan::{Contender, Scenario};
-use rig::Volume;
-use table::Row;
+use beneath_kit::env;
+use beneath_kit::race::{self, Bout, COLUMNS, Contender, Ground, Volume, notes};
+use beneath_kit::rig::{self, Rig, Row};
 
-/// Calls per kind and resolver when nothing else is asked for.
-const QUICK: u64 = 8_000;
-/// The same for sessions, whose calls are several operations each.
-const QUICK_SESSION: u64 = 2_000;
+/// How long a row that has not shown both of its sides goes on: a busy machine may need it.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
-    if let Some(played) = rig::play_part() {
-        return match played {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
-        };
+    let bouts = bouts();
+    if let Some(ended) = race::play_part(&bouts) {
+        return ended;
     }
-    match run() {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("the rig broke: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    rig::main("race", COLUMNS, &[], |rig| run(rig, &bouts))
 }
 
-fn run() -> io::Result<usize> {
-    let wanted = std::env::var("BENEATH_RACE_KIND").unwrap_or_default();
-    let asked = std::env::var("BENEATH_RACE_OPS").ok().and_then(|text| text.parse().ok());
-    let scenarios: Vec<Scenario> =
-        Scenario::all().filter(|scenario| scenario.name.contains(&wanted)).collect();
-    let start = Instant::now();
-    let (mut passed, mut failed) = (0, 0);
-    println!("{}", Row::HEADER);
-    for &scenario in &scenarios {
-        if let Some(why) = rig::obstacle(scenario) {
-            println!("{:<17} {:<11} skipped: {why}", scenario.name, scenario.verb());
-            continue;
-        }
-        for row in rows(scenario, asked)? {
-            println!("{}", row.line());
-            match row.faults().is_empty() {
-                true => passed += 1,
-                false => failed += 1,
-            }
-        }
-    }
-    print!("\n{}", table::notes(&scenarios));
-    println!("\n{passed} passed, {failed} failed in {:.1} s", start.elapsed().as_secs_f64());
-    Ok(failed)
+fn bouts() -> Vec<Bout> {
+    let bouts = race::bouts().into_iter();
+    #[cfg(feature = "session")]
+    let bouts = bouts.chain(session::bouts());
+    bouts.collect()
 }
 
-/// The control runs once, and stands beside both resolvers.
-fn rows(scenario: Scenario, asked: Option<u64>) -> io::Result<Vec<Row>> {
-    let quick = if scenario.name.starts_with("session-") { QUICK_SESSION } else { QUICK };
-    let calls = asked.unwrap_or(quick).div_ceil(scenario.shares);
-    let victim = Volume { calls, patience: Duration::from_secs(5) };
-    // A naive call takes several times as long, and a tenth of the volume tells its rate well enough.
-    let naive = match asked {
-        Some(_) => Volume { calls: calls.div_ceil(10), ..victim },
-        None => Volume { calls: 1, ..victim },
+fn run(rig: &mut Rig, bouts: &[Bout]) {
+    rig.place = Ground::Usual.path();
+    let kind = env::RACE_KIND.text().unwrap_or_default();
+    let wanted = |bout: &&Bout| bout.kind.contains(&kind) && rig.wants(&format!("{bout:?}"));
+    let bouts: Vec<&Bout> = bouts.iter().filter(wanted).collect();
+    for &bout in &bouts {
+        match race::obstacle(bout) {
+            Some(why) => rig.add(Row::skipped(format!("{bout:?}"), why)),
+            None => match rows(bout, rig.seed) {
+                Ok(rows) => rig.add_all(rows),
+                Err(error) => rig.fail(format!("{bout:?}: the rig broke: {error}")),
+            },
+        }
+    }
+    notes(&bouts).into_iter().for_each(|note| rig.note(note));
+}
+
+/// The control runs once, and is compared with both resolvers.
+fn rows(bout: &Bout, seed: u64) -> io::Result<Vec<Row>> {
+    let asked: Option<u64> = env::RACE_OPS.number();
+    let calls = asked.unwrap_or(bout.quick).div_ceil(bout.shares);
+    // Few calls on a busy machine may lean to one side.
+    let (share, demanded) = if asked.is_some() { (10, 100) } else { (50, 0) };
+    let volume = Volume { calls, patience: PATIENCE, share };
+    // A naive call takes several times as long, and a tenth of the volume gives its rate well enough.
+    let naive = Volume { calls: asked.map_or(1, |_| calls.div_ceil(10)), ..volume };
+    let control = race::race(bout, Contender::Control, naive, seed, |_| {})?;
+    let row = |contender| {
+        let tally = race::race(bout, contender, volume, seed, |_| {})?;
+        Ok(race::row(bout, contender, &tally, &control, volume, demanded))
     };
-    let demanded = if asked.is_some() { 100 } else { 0 };
-    let control = rig::race(scenario, Contender::Control, naive, |_| {})?;
-    let mut rows = Vec::new();
-    for resolver in [Resolver::Openat2, Resolver::Walk] {
-        let contender = Contender::Beneath(resolver);
-        let missing = resolver == Resolver::Openat2 && !rig::has_openat2();
-        if missing || scenario.excludes(contender).is_some() {
-            continue;
-        }
-        let tally = rig::race(scenario, contender, victim, |_| {})?;
-        rows.push(Row { scenario, contender, tally, control: control.clone(), demanded });
-    }
-    Ok(rows)
+    bout.contenders().map(row).collect()
 }

@@ -3,7 +3,9 @@
 //! | to | look at |
 //! |---|---|
 //! | add an operation, with its naive control | [`operations`], [`naive`] |
-//! | add something a guest does in one step | [`strikes`] |
+//! | add something a guest does in one step | [`strikes`], [`strikes::exchange`] |
+//! | add an attack that a guest makes without end | [`race`] |
+//! | compare sequences of operations with a tree in memory | [`model`] |
 //! | write a test in a root with a canary beside it | [`arena`] |
 //! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
 //! | take a call, a limit or a user away | [`world`] |
@@ -11,9 +13,12 @@
 //! | read an environment variable | [`env`] |
 
 pub mod arena;
+pub mod canary;
 pub mod env;
+pub mod model;
 pub mod naive;
 pub mod operations;
+pub mod race;
 pub mod rig;
 pub mod scene;
 pub mod snapshot;

@@ -38,7 +38,7 @@ pub enum Trust<'a> {
     /// No link, and a real path beneath the real root.
     Root,
     /// The same with the real path of this directory as the boundary, wherever that is.
-    Directory(&'a Path),
+    Directory(&'a str),
     /// Links are followed, if the real path is beneath the real root.
     Links,
     /// A name is free if nothing can be reached there, as behind a dangling link.
@@ -131,17 +131,18 @@ pub fn list(attempt: &Attempt<'_>) -> io::Result<Success> {
 
 pub fn walk(attempt: &Attempt<'_>) -> io::Result<Success> {
     let mut found = Success::default();
-    walk_by_path(&attempt.checked(Metadata::is_dir)?, &mut found)?;
+    walk_by_path(&attempt.checked(Metadata::is_dir)?, attempt.pause, &mut found)?;
     Ok(found)
 }
 
-fn walk_by_path(dir: &Path, found: &mut Success) -> io::Result<()> {
+fn walk_by_path(dir: &Path, pause: &dyn Fn(), found: &mut Success) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let entry = fs::symlink_metadata(&path)?;
         found.entries.push((path.to_string_lossy().into_owned(), entry.ino()));
         if entry.is_dir() {
-            walk_by_path(&path, found)?;
+            pause();
+            walk_by_path(&path, pause, found)?;
         }
     }
     Ok(())
@@ -176,18 +177,19 @@ pub fn ensure_dir(attempt: &Attempt<'_>) -> io::Result<Success> {
 
 /// Opens without following a link, then counts the names: one handle, and no path is used twice. Still the name that was
 /// counted may be another one.
-pub fn open_counted(path: &Path, flags: OFlags) -> io::Result<File> {
+pub fn open_counted(path: &Path, flags: OFlags, pause: &dyn Fn()) -> io::Result<File> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    pause();
     if only_name(&file.metadata()?) { Ok(file) } else { Err(refused()) }
 }
 
 pub fn read_counted(attempt: &Attempt<'_>) -> io::Result<Success> {
-    content(open_counted(&attempt.full(), OFlags::RDONLY)?)
+    content(open_counted(&attempt.full(), OFlags::RDONLY, attempt.pause)?)
 }
 
 pub fn set_access(attempt: &Attempt<'_>) -> io::Result<Success> {
-    let pin = open_counted(&attempt.full(), OFlags::PATH)?;
+    let pin = open_counted(&attempt.full(), OFlags::PATH, attempt.pause)?;
     let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
     fs::set_permissions(path, Permissions::from_mode(ACCESS.file_mode())).map(done)
 }

@@ -2,6 +2,7 @@
 
 mod evidence;
 mod parallel;
+pub mod seed;
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -3,16 +3,19 @@
 //! Nothing here names a place outside the scene, and nothing acts through a link: a rig must spare the host even if the
 //! crate, or an earlier strike, does not do what is expected of it.
 
+pub mod exchange;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, fchmod, mknodat, openat, renameat_with};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fchmod, mknodat, openat};
+
+use exchange::{Bait, exchange};
 
 use crate::operations::Leaf;
-use crate::scene::fifo;
 
 /// One thing a guest can do in an instant.
 pub struct Strike {
@@ -102,12 +105,17 @@ impl At<'_> {
         Ok(mknodat(CWD, self.vacate()?, kind, Mode::RUSR | Mode::WUSR, device)?)
     }
 
-    fn exchange(&self, other: &Path) -> io::Result<()> {
-        Ok(renameat_with(CWD, self.entry, CWD, other, RenameFlags::EXCHANGE)?)
+    /// Puts the bait in the place of whatever is there.
+    fn plant(&self, bait: Bait<'_>) -> io::Result<()> {
+        Ok(bait.plant(self.outside, CWD, self.vacate()?)?)
     }
 
-    fn exchange_with_link(&self, to: &Path) -> io::Result<()> {
-        symlink(to, self.spare)?;
+    fn exchange(&self, other: &Path) -> io::Result<()> {
+        Ok(exchange(CWD, self.entry, CWD, other)?)
+    }
+
+    fn exchange_for(&self, bait: Bait<'_>) -> io::Result<()> {
+        bait.plant(self.outside, CWD, self.spare)?;
         self.exchange(self.spare)
     }
 
@@ -166,12 +174,12 @@ use Aim::{
 
 pub const STRIKES: &[Strike] = &[
     strike("link to an outside file", &[TheLeaf, RenameSource, Temporary, Session], |at| {
-        at.link(at.outside.join("file"))
+        at.plant(Bait::Link("file"))
     }),
     strike("link to an outside directory", &[TheLeaf, Parent, Grandparent, RenameDirectory, Session], |at| {
-        at.link(at.directory_outside())
+        at.plant(Bait::Link(at.twin))
     }),
-    strike("dangling link to the outside", &[TheLeaf], |at| at.link(at.outside.join("nothing"))),
+    strike("dangling link to the outside", &[TheLeaf], |at| at.plant(Bait::Link("nothing"))),
     strike("relative link to the outside", &[TheLeaf], |at| at.link(at.relative("file"))),
     strike("relative link to an outside directory", &[Parent], |at| at.link(at.relative(at.twin))),
     strike("link to its neighbour", &[TheLeaf], |at| at.link("other")),
@@ -186,10 +194,10 @@ pub const STRIKES: &[Strike] = &[
     }),
     // A magic link that leads nowhere: one that leads somewhere could lead to the host.
     strike("link through /proc", &[TheLeaf], |at| at.link("/proc/self/fd/99")),
-    strike(FIFO, &[TheLeaf, Session], |at| fifo(at.vacate()?)),
+    strike(FIFO, &[TheLeaf, Session], |at| at.plant(Bait::Fifo)),
     strike("socket", &[TheLeaf], |at| at.node(FileType::Socket, 0)),
     strike("device", &[TheLeaf], |at| at.node(FileType::CharacterDevice, rustix::fs::makedev(1, 3))),
-    strike("empty directory", &[TheLeaf, Temporary, Session], |at| fs::create_dir(at.vacate()?)),
+    strike("empty directory", &[TheLeaf, Temporary, Session], |at| at.plant(Bait::Directory)),
     strike("full directory", &[TheLeaf], |at| {
         let leaf = at.vacate()?;
         fs::create_dir(leaf)?;
@@ -200,7 +208,7 @@ pub const STRIKES: &[Strike] = &[
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir_all(at.entry),
         result => result,
     }),
-    strike(LINKED, &[TheLeaf, Temporary, Session], |at| fs::hard_link(at.outside.join("hard"), at.vacate()?)),
+    strike(LINKED, &[TheLeaf, Temporary, Session], |at| at.plant(Bait::SecondName("hard"))),
     strike("removed, another file there", &[TheLeaf], |at| {
         fs::remove_file(at.entry)?;
         fs::write(at.entry, "another\n")
@@ -210,9 +218,9 @@ pub const STRIKES: &[Strike] = &[
     strike("another file", &[TheLeaf, Parent, Grandparent, RenameName, Temporary, Session], |at| {
         fs::write(at.vacate()?, "another\n")
     }),
-    strike(TO_A_FILE, &[TheLeaf, Session], |at| at.exchange_with_link(&at.outside.join("file"))),
+    strike(TO_A_FILE, &[TheLeaf, Session], |at| at.exchange_for(Bait::Link("file"))),
     strike(TO_A_DIRECTORY, &[TheLeaf, DirectoryInLeaf, Parent, Grandparent, Session], |at| {
-        at.exchange_with_link(&at.directory_outside())
+        at.exchange_for(Bait::Link(at.twin))
     }),
     strike("exchanged with a directory", &[FileInLeaf], |at| {
         fs::create_dir(at.spare)?;

@@ -2,102 +2,97 @@
 //!
 //! Links of the guest's lead nowhere but to the canary, so neither does anything that is done here.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
-use super::{Call, Exchange};
-use crate::canary::Canary;
-use crate::controls::{Pace, parent, read_by_path, read_counted, refused, remove_by_path};
-use crate::victims::Outcome;
+use beneath_kit::naive::session::{NaiveSession, secure_tree};
+use beneath_kit::naive::{open_counted, refused, remove_by_path};
+use beneath_kit::race::{Outcome, every_second};
+use beneath_kit::scene::CANARY;
+use rustix::fs::OFlags;
 
-pub(crate) fn run(
-    call: Call,
-    exchange: Exchange,
-    target: &Path,
-    pace: Pace,
-    canary: &Canary,
-) -> io::Result<Outcome> {
-    match call {
-        Call::Deliver => deliver(target, pace)?,
-        Call::Clear => clear(target, pace)?,
-        // It knows of no other place.
-        Call::InPlace if exchange == Exchange::DirLink => clear(target, pace)?,
-        Call::Collect | Call::InPlace => {
-            let outcome = match exchange {
-                Exchange::HardLinkRace => read_counted(&target.join("f"), canary)?,
-                _ => collect(target, pace, canary)?,
-            };
-            if matches!(outcome, Outcome::Ok) && !exchange.keeps_message() {
-                clear(target, pace)?;
+use super::{Call, Exchange, GUEST, INSIDE, MESSAGE, Play};
+
+pub(super) struct Control {
+    play: Play,
+    session: NaiveSession,
+    target: PathBuf,
+}
+
+impl Control {
+    pub(super) fn new(play: Play, base: &Path) -> io::Result<Self> {
+        let root = base.canonicalize()?.join("root");
+        let session = NaiveSession { dir: root.join(GUEST) };
+        Ok(Self { play, session, target: root.join(play.call.target()) })
+    }
+
+    pub(super) fn call(&self, turn: u64) -> Outcome {
+        self.run(&every_second(turn)).unwrap_or(Outcome::Refused)
+    }
+
+    /// What it did outside shows at the canary, unless it has only read.
+    fn run(&self, pause: &dyn Fn()) -> io::Result<Outcome> {
+        match self.play.call {
+            Call::Deliver => drop(self.session.deliver(MESSAGE, "w", INSIDE, pause)?.ok_or_else(refused)?),
+            Call::Clear => self.clear(pause)?,
+            // It knows of no other place.
+            Call::InPlace if self.play.exchange == Exchange::DirLink => self.clear(pause)?,
+            Call::Collect | Call::InPlace => return self.collect(pause),
+            Call::Remove => remove_by_path(&self.target, pause)?,
+            Call::Harden => {
+                if fs::symlink_metadata(&self.target)?.is_symlink() {
+                    return Err(refused());
+                }
+                pause();
+                secure_tree(&self.target, &|_| pause());
             }
-            return Ok(outcome);
         }
-        Call::Remove => remove_by_path(target, pace)?,
-        Call::Harden => {
-            if fs::symlink_metadata(target)?.is_symlink() {
-                return Err(refused());
+        Ok(Outcome::Ok)
+    }
+
+    fn collect(&self, pause: &dyn Fn()) -> io::Result<Outcome> {
+        let content = match self.play.exchange {
+            Exchange::HardLinkRace => {
+                let mut content = Vec::new();
+                open_counted(&self.target.join("f"), OFlags::RDONLY, pause)?.read_to_end(&mut content)?;
+                content
             }
-            pace.hand_over();
-            harden(target, pace)?;
+            // Behind the path may be a FIFO that somebody holds open, which has no end.
+            Exchange::FileFifo => {
+                let mut content = vec![0; CANARY.len()];
+                approved_file(&self.target, pause)?.read_exact(&mut content)?;
+                content
+            }
+            _ => self.session.collect(MESSAGE, &["f"], pause).pop().ok_or_else(refused)?.1,
+        };
+        if content.starts_with(CANARY.as_bytes()) {
+            return Ok(Outcome::Escaped("read outside".into()));
         }
+        if !self.play.exchange.keeps_message() {
+            self.clear(pause)?;
+        }
+        Ok(Outcome::Ok)
     }
-    Ok(Outcome::Ok)
+
+    /// Removes the message's directory, level by level, if it is where it seems to be.
+    fn clear(&self, pause: &dyn Fn()) -> io::Result<()> {
+        let dir = &self.target;
+        let outbox = dir.parent().unwrap_or(dir);
+        let real = fs::canonicalize(dir)?;
+        if !fs::symlink_metadata(dir)?.is_dir() || !real.starts_with(fs::canonicalize(outbox)?) {
+            return Err(refused());
+        }
+        pause();
+        remove_by_path(&real, pause)
+    }
 }
 
-/// Looks at the message's directory, and asks both where they are.
-fn approve(dir: &Path) -> io::Result<std::path::PathBuf> {
-    if !fs::symlink_metadata(dir)?.is_dir() {
-        return Err(refused());
-    }
-    let real = fs::canonicalize(dir)?;
-    match real.starts_with(fs::canonicalize(parent(dir))?) {
-        true => Ok(real),
-        false => Err(refused()),
-    }
-}
-
-fn deliver(dir: &Path, pace: Pace) -> io::Result<()> {
-    approve(dir)?;
-    pace.hand_over();
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(dir.join("w"))?;
-    file.write_all(b"delivered by path")
-}
-
-fn collect(dir: &Path, pace: Pace, canary: &Canary) -> io::Result<Outcome> {
-    if !fs::symlink_metadata(dir)?.is_dir() {
-        return Err(refused());
-    }
+fn approved_file(dir: &Path, pause: &dyn Fn()) -> io::Result<fs::File> {
     let path = dir.join("f");
-    let entry = fs::symlink_metadata(&path)?;
-    let inside = fs::canonicalize(&path)?.starts_with(fs::canonicalize(dir)?);
-    if !entry.is_file() || entry.nlink() != 1 || !inside {
+    if !fs::symlink_metadata(&path)?.is_file() {
         return Err(refused());
     }
-    pace.hand_over();
-    read_by_path(&path, canary)
-}
-
-fn clear(dir: &Path, pace: Pace) -> io::Result<()> {
-    let real = approve(dir)?;
-    pace.hand_over();
-    remove_by_path(&real, pace)
-}
-
-fn harden(dir: &Path, pace: Pace) -> io::Result<()> {
-    fs::set_permissions(dir, Permissions::from_mode(0o770))?;
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        let entry = fs::symlink_metadata(&path)?;
-        if entry.is_symlink() || (entry.is_file() && entry.nlink() != 1) {
-            continue;
-        }
-        pace.hand_over();
-        match entry.is_dir() {
-            true => harden(&path, pace)?,
-            false => fs::set_permissions(&path, Permissions::from_mode(0o660))?,
-        }
-    }
-    Ok(())
+    pause();
+    fs::File::open(path)
 }

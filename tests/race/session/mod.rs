@@ -1,23 +1,35 @@
 //! Sessions as victims: what a host does for a guest, while the guest exchanges what it is done to.
 //!
 //! The session is `s`, its message `c`. A link of the guest's leads to the part of the canary that looks the same:
-//! `inbox` and `outbox` to `outside/a/b`, the message and `workspace` to `outside/a/b/c`, what is in them further down.
+//! `inbox` and `outbox` to `outside/box`, the message and `workspace` to `outside/box/c`, what is in them further down.
 
-pub(crate) mod attack;
-pub(crate) mod control;
-pub(crate) mod stage;
-pub(crate) mod victim;
+mod attack;
+mod control;
+mod stage;
+mod victim;
 
-use crate::plan::{Kind, Operation, Scenario};
+use std::io;
+use std::path::Path;
+
+use beneath_kit::canary::Canary;
+use beneath_kit::race::{Bout, Contender, Flip, Ground, Host, Outcome, Script, elsewhere};
+use control::Control;
+use stage::Books;
+use victim::Victim;
 
 /// The directory of the guest, beneath the root.
-pub(crate) const GUEST: &str = "s/guest";
-pub(crate) const SESSION: &str = "s";
-pub(crate) const MESSAGE: &str = "c";
+const GUEST: &str = "s/guest";
+const SESSION: &str = "s";
+const MESSAGE: &str = "c";
+/// What the guest's own files hold.
+const INSIDE: &[u8] = b"work of the guest";
+
+/// Calls per kind and resolver when nothing else is asked for; each is several operations.
+const QUICK: u64 = 2_000;
 
 /// What the host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+enum Call {
     /// One attachment into the inbox.
     Deliver,
     /// Claim, read, and clear; or release, where the guest goes on holding the message's directory.
@@ -34,7 +46,7 @@ pub(crate) enum Call {
 
 /// What the guest exchanges, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exchange {
+enum Exchange {
     /// The inbox for a link.
     Inbox,
     /// The outbox for a link.
@@ -69,22 +81,84 @@ const KINDS: &[(&str, Exchange, &[Call])] = &[
     ("session-dir", Exchange::DirLink, &[Clear, InPlace, Remove, Harden]),
 ];
 
-pub(crate) fn scenarios() -> impl Iterator<Item = Scenario> {
-    KINDS.iter().flat_map(|&(name, exchange, calls)| {
-        calls.iter().map(move |&call| Scenario {
-            name,
-            kind: Kind::Session(exchange),
-            operation: Operation::Session(call),
+pub(crate) fn bouts() -> Vec<Bout> {
+    let bouts = KINDS.iter().flat_map(|&(kind, exchange, calls)| {
+        calls.iter().map(move |&call| Bout {
+            kind,
+            verb: call.verb(),
             shares: match exchange {
                 Exchange::HardLinkRace => 1,
                 _ => calls.len() as u64,
             },
+            quick: QUICK,
+            never_refused: exchange.never_refused(call),
+            without_walk: None,
+            obstacle: (call == InPlace && !matches!(elsewhere(&Ground::Usual.path()), Ok(Some(_))))
+                .then_some("there is no second file system for the host's side"),
+            ground: Ground::Usual,
+            needs_plain_user: false,
+            shared: matches!(exchange, Exchange::HardLink | Exchange::HardLinkRace).then_some(stage::FILE),
+            script: Box::new(Play { call, exchange }),
         })
-    })
+    });
+    bouts.collect()
+}
+
+/// A call and the exchange it is made under.
+#[derive(Clone, Copy, Debug)]
+struct Play {
+    call: Call,
+    exchange: Exchange,
+}
+
+impl Script for Play {
+    fn build(&self, base: &Path) -> io::Result<()> {
+        stage::build(base, self.call)
+    }
+
+    fn host(&self, contender: Contender, base: &Path) -> io::Result<Box<dyn Host>> {
+        let caller = match contender {
+            Contender::Control => Caller::Control(Control::new(*self, base)?),
+            Contender::Beneath(_) => Caller::Victim(Victim::new(*self, contender.choice(), base)?),
+        };
+        Ok(Box::new(Hosting { books: Books::open(*self, base)?, caller }))
+    }
+
+    fn guest(&self, base: &Path) -> io::Result<Flip> {
+        Ok(attack::plan(*self, base)?)
+    }
+}
+
+struct Hosting {
+    books: Books,
+    caller: Caller,
+}
+
+enum Caller {
+    Victim(Victim),
+    Control(Control),
+}
+
+impl Host for Hosting {
+    fn prepare(&mut self) {
+        // Fails where the last call was refused and has left everything.
+        let _ = self.books.prepare();
+    }
+
+    fn call(&mut self, turn: u64, canary: &Canary) -> Outcome {
+        match &self.caller {
+            Caller::Victim(victim) => victim.call(turn, canary),
+            Caller::Control(control) => control.call(turn),
+        }
+    }
+
+    fn settle(&mut self) -> Option<bool> {
+        self.books.settle()
+    }
 }
 
 impl Call {
-    pub(crate) fn verb(self) -> &'static str {
+    fn verb(self) -> &'static str {
         match self {
             Deliver => "deliver",
             Collect => "collect",
@@ -96,7 +170,7 @@ impl Call {
     }
 
     /// The path the host uses.
-    pub(crate) fn target(self) -> &'static str {
+    fn target(self) -> &'static str {
         match self {
             Deliver => "s/guest/inbox/c",
             Collect | Clear | InPlace => "s/guest/outbox/c",
@@ -121,7 +195,7 @@ impl Exchange {
     }
 
     /// Why the exchange cannot make the call refuse, where it cannot.
-    pub(crate) fn never_refused(self, call: Call) -> Option<&'static str> {
+    fn never_refused(self, call: Call) -> Option<&'static str> {
         match (self, call) {
             (Self::DirLink, Clear | InPlace | Remove) => {
                 Some("a link inside a doomed tree is unlinked, which is no refusal")

@@ -1,22 +1,22 @@
 //! The calls of a session, as a host makes them.
 
 use std::io::{self, Read as _};
+use std::path::Path;
 
 use beneath::session::{Attachment, Claim, Hardening, LimitedFile, Place, SessionsConfig, harden_tree};
 use beneath::{
     Access, Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
 };
+use beneath_kit::canary::Canary;
+use beneath_kit::race::{Outcome, elsewhere};
+use beneath_kit::scene::CANARY;
 use tempfile::TempDir;
 
-use super::stage::elsewhere;
-use super::{Call, Exchange, MESSAGE, SESSION};
-use crate::canary::{Canary, MARKER};
-use crate::plan::{Operation, Scenario};
-use crate::stage::{INSIDE, Stage};
-use crate::victims::Outcome;
+use super::{Call, Exchange, INSIDE, MESSAGE, Play, SESSION};
 
-pub(crate) struct Victim {
+pub(super) struct Victim {
+    play: Play,
     sessions: Sessions,
     session: SessionId,
     message: MessageId,
@@ -25,25 +25,23 @@ pub(crate) struct Victim {
 }
 
 impl Victim {
-    pub(crate) fn new(scenario: Scenario, resolver: ResolverChoice, stage: &Stage) -> io::Result<Self> {
-        let root = Root::open_ambient(stage.root(), ambient_authority())?;
-        let elsewhere = match scenario.operation {
-            Operation::Session(Call::InPlace) => elsewhere(stage.path())?,
-            _ => None,
-        };
+    pub(super) fn new(play: Play, resolver: ResolverChoice, base: &Path) -> io::Result<Self> {
+        let root = Root::open_ambient(base.join("root"), ambient_authority())?;
         Ok(Self {
-            elsewhere,
+            play,
+            elsewhere: if play.call == Call::InPlace { elsewhere(base)? } else { None },
             sessions: Sessions::new(root, SessionsConfig::default().with_resolver(resolver)),
             session: SessionId::new(SESSION),
             message: MessageId::new(MESSAGE),
         })
     }
 
-    pub(crate) fn call(&self, call: Call, exchange: Exchange, turn: u64, canary: &Canary) -> Outcome {
-        self.run(call, exchange, turn, canary).unwrap_or_else(|error| refusal(&error))
+    pub(super) fn call(&self, turn: u64, canary: &Canary) -> Outcome {
+        self.run(turn, canary).unwrap_or_else(|error| refusal(&error))
     }
 
-    fn run(&self, call: Call, exchange: Exchange, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
+    fn run(&self, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
+        let Play { call, exchange } = self.play;
         if call == Call::Remove {
             return self.sessions.remove(&self.session).map(|removed| match removed.is_complete() {
                 true => Outcome::Ok,
@@ -184,19 +182,21 @@ fn collect(claim: &Claim, turn: u64, canary: &Canary) -> beneath::Result<Outcome
     };
     Ok(match content {
         Some(Ok(content)) if content == INSIDE => Outcome::Ok,
-        Some(Ok(content)) if content.starts_with(MARKER) => Outcome::Escaped("collected the marker".into()),
+        Some(Ok(content)) if content.starts_with(CANARY.as_bytes()) => {
+            Outcome::Escaped("collected the canary".into())
+        }
         Some(Err(error)) => refusal(&error),
         other => Outcome::Wrong(format!("collected {other:?}, which nobody sent")),
     })
 }
 
-/// The content, or the marker if the inode is outside.
+/// The content, or the canary's if the inode is outside.
 fn drain(mut file: LimitedFile, canary: &Canary) -> Vec<u8> {
     let mut content = Vec::new();
     let read = file.read_to_end(&mut content);
     let file = file.into_contained();
     match (canary.holds(file.metadata().dev(), file.metadata().ino()), read) {
-        (true, _) => MARKER.to_vec(),
+        (true, _) => CANARY.as_bytes().to_vec(),
         (false, Ok(_)) => content,
         (false, Err(error)) => error.to_string().into_bytes(),
     }

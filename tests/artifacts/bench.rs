@@ -4,7 +4,6 @@
 //! `s5cmd` and `rclone` on PATH it also restores from SeaweedFS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "../tests/artifacts/support.rs"]
 #[allow(dead_code)]
 mod support;
 

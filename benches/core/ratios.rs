@@ -3,9 +3,7 @@
 //! On a shared machine the ways of one group see the same noise this way; the lower quartile of each is compared.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, unreachable_pub)]
 
-#[path = "core/place.rs"]
 mod place;
-#[path = "core/work.rs"]
 mod work;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,139 @@
+//! What was counted in a bout, and the verdict on each row of the table.
+
+use super::{Bout, Contender, Outcome, Volume};
+use crate::rig::{Column, Row};
+
+/// How many escapes and wrongs are kept in words.
+const STORIES: usize = 3;
+
+/// What was counted.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub calls: u64,
+    pub ok: u64,
+    pub refused: u64,
+    pub escapes: u64,
+    pub wrong: u64,
+    /// The first few escapes and wrongs, in words.
+    pub stories: Vec<String>,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, outcome: Outcome) {
+        self.calls += 1;
+        let (counter, story) = match outcome {
+            Outcome::Ok => (&mut self.ok, None),
+            Outcome::Refused => (&mut self.refused, None),
+            Outcome::Escaped(story) => (&mut self.escapes, Some(story)),
+            Outcome::Wrong(story) => (&mut self.wrong, Some(story)),
+        };
+        *counter += 1;
+        if self.stories.len() < STORIES {
+            self.stories.extend(story);
+        }
+    }
+
+    /// Adds what another bout of the same kind has counted.
+    pub fn add(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.ok += more.ok;
+        self.refused += more.refused;
+        self.escapes += more.escapes;
+        self.wrong += more.wrong;
+        self.stories.extend(more.stories);
+    }
+
+    /// Whether enough calls went either way for the race to have taken place.
+    fn two_sided(&self, bout: &Bout, share: u64) -> bool {
+        self.ok * share >= self.calls && (self.refused * share >= self.calls || bout.never_refused.is_some())
+    }
+
+    pub(super) fn shown(&self, bout: &Bout, contender: Contender, share: u64) -> bool {
+        match contender {
+            Contender::Beneath(_) => self.two_sided(bout, share),
+            Contender::Control => self.escapes > 0,
+        }
+    }
+
+    pub(super) fn to_lines(&self) -> String {
+        let counts = format!("{} {} {} {} {}", self.calls, self.ok, self.refused, self.escapes, self.wrong);
+        std::iter::once(&counts).chain(&self.stories).map(|line| format!("{line}\n")).collect()
+    }
+
+    pub(super) fn from_lines(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let mut counts = lines.next()?.split(' ').map(str::parse);
+        let mut next = || counts.next()?.ok();
+        Some(Self {
+            calls: next()?,
+            ok: next()?,
+            refused: next()?,
+            escapes: next()?,
+            wrong: next()?,
+            stories: lines.map(str::to_owned).collect(),
+        })
+    }
+}
+
+pub const COLUMNS: &[Column] = &[
+    ("kind", 17),
+    ("operation", 28),
+    ("resolver", 8),
+    ("calls", 9),
+    ("ok", 9),
+    ("refused", 9),
+    ("escapes", 7),
+    ("control: calls", 15),
+    ("control: escapes", 16),
+];
+
+/// One bout through one resolver, with the control that ran on the same rig and must be caught so often per million calls.
+pub fn row(
+    bout: &Bout,
+    contender: Contender,
+    tally: &Tally,
+    control: &Tally,
+    volume: Volume,
+    demanded: u64,
+) -> Row {
+    let mut failures = Vec::new();
+    if tally.escapes > 0 {
+        failures.push(format!("ESCAPED: {}", tally.stories.join("; ")));
+    }
+    if tally.wrong > 0 {
+        failures.push(format!("WRONG {} times: {}", tally.wrong, tally.stories.join("; ")));
+    }
+    if control.escapes == 0 || control.escapes * 1_000_000 < demanded * control.calls {
+        failures.push("VOID: the control was not caught often enough".into());
+    }
+    if !tally.two_sided(bout, volume.share) {
+        let share = volume.share;
+        failures.push(format!(
+            "VOID: fewer than one in {share} succeeded or fewer than one in {share} were refused"
+        ));
+    }
+    let texts = [bout.kind, bout.verb, contender.name()].map(str::to_owned);
+    let numbers = [tally.calls, tally.ok, tally.refused, tally.escapes, control.calls, control.escapes];
+    let cells = texts.into_iter().chain(numbers.map(|number| number.to_string())).collect();
+    Row { cells, failures, ..Row::default() }
+}
+
+/// Why some rows show one side only, and why some are missing: one line each, with the operations it is about.
+pub fn notes(bouts: &[&Bout]) -> Vec<String> {
+    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
+    for bout in bouts {
+        let plain = bout.needs_plain_user.then_some("root is bound by no mode, so as root it runs as nobody");
+        let reasons = [
+            bout.never_refused.map(|why| format!("{}: nothing need be refused: {why}", bout.kind)),
+            bout.without_walk.map(|why| format!("{}: not run with the walk: {why}", bout.kind)),
+            plain.map(|why| format!("{}: {why}", bout.kind)),
+        ];
+        for reason in reasons.into_iter().flatten() {
+            match notes.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, verbs)) => verbs.push(bout.verb),
+                None => notes.push((reason, vec![bout.verb])),
+            }
+        }
+    }
+    notes.into_iter().map(|(reason, verbs)| format!("{reason} ({})", verbs.join("; "))).collect()
+}
