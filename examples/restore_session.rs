@@ -100,16 +100,17 @@ async fn run() -> Result<()> {
     std::fs::write(workspace.join("data/more.csv"), "a,b\n3,4\n")?;
     std::fs::remove_file(workspace.join("frames/007.bin"))?;
     std::os::unix::fs::symlink("/etc/passwd", workspace.join("data/passwd"))?;
-    for outcome in artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?.outcomes {
+    let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?;
+    for outcome in &report.outcomes {
         match outcome {
             Mirrored::Uploaded { path, bytes } => out(format!("  uploaded  {bytes:>6} B  {path}"))?,
             Mirrored::Deleted { path } => out(format!("  deleted   {path}"))?,
             Mirrored::Conflict { path } => out(format!("  conflict  {path}"))?,
-            Mirrored::Refused { error, .. } => out(format!("  refused   {error}"))?,
             Mirrored::Failed { error, .. } => out(format!("  failed    {error}"))?,
             _ => {}
         }
     }
+    report.refused().try_for_each(|(_, error)| out(format!("  refused   {error}")))?;
     Ok(())
 }
 
@@ -122,12 +123,11 @@ fn print_restored(report: &RestoreReport) -> Result<()> {
     placed.take(LISTED).try_for_each(out)?;
     out(format!("  placed    {} more", report.placed().saturating_sub(LISTED)))?;
     for outcome in &report.outcomes {
-        match outcome {
-            Restored::Refused { error, .. } => out(format!("  refused   {error}"))?,
-            Restored::Failed { error, .. } => out(format!("  failed    {error}"))?,
-            _ => {}
+        if let Restored::Failed { error, .. } = outcome {
+            out(format!("  failed    {error}"))?;
         }
     }
+    report.refused().try_for_each(|(_, error)| out(format!("  refused   {error}")))?;
     Ok(())
 }
 

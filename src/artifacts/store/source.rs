@@ -13,7 +13,7 @@ use super::backend::Backend;
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
-use crate::AmbientAuthority;
+use cap_std::AmbientAuthority;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
 use crate::root::Root;
