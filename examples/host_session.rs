@@ -1,4 +1,4 @@
-//! A host shares a session with a hostile guest: it delivers, collects, forwards, clears and removes, and tells what was
+//! A host shares a session with a hostile guest: it delivers, collects, forwards, clears and removes, and prints what was
 //! saved, what was refused and why.
 //!
 //! ```text
@@ -71,7 +71,7 @@ fn host() -> Result<()> {
     println!("\nA message arrives for the agent, with four attachments:");
     let id = MessageId::new("spaces/AAA/messages/B.B");
     let (rewritten, delivery) = rewrite_message(&session.inbox(), &id, MESSAGE);
-    tell(&delivery);
+    print_outcomes(&delivery);
     println!("what the agent is given:\n{rewritten}");
 
     let mut guest = Guest::start(&shared, home.path())?;
@@ -100,7 +100,7 @@ fn host() -> Result<()> {
     Ok(())
 }
 
-fn tell(delivery: &Delivery) {
+fn print_outcomes(delivery: &Delivery) {
     for outcome in delivery.outcomes() {
         match outcome {
             Outcome::Saved(file) => println!("  saved    {} ({} bytes)", file.guest_path, file.bytes),
@@ -151,7 +151,11 @@ fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
             println!("  also there, not declared: {}", entry.name.to_string_lossy().escape_debug());
         }
         println!("forwarded to the colleague:");
-        tell(&claim.forward(["report.txt", "key"], &other.inbox(), &MessageId::new("from agent: 7"))?);
+        print_outcomes(&claim.forward(
+            ["report.txt", "key"],
+            &other.inbox(),
+            &MessageId::new("from agent: 7"),
+        )?);
         Ok::<_, Box<dyn Error>>(Disposition::Done)
     })?;
     if report.done != 1 {

@@ -1,4 +1,12 @@
-//! Removing by age, and removing entries of the inbox and outbox, whatever the guest has made of them.
+//! Removing what is old.
+//!
+//! Problem: a guest sets file times as it likes, makes more entries than anybody can look at, and puts links, files and trees of
+//! any depth where messages are expected.
+//!
+//! Defence: age is the time since the kernel saw the last change, by a [`clock`] that nobody can step. One loop for all
+//! places, bounded by the budget. A tree is first moved out of the guest's reach; anything else is unlinked.
+//!
+//! What remains: a guest keeps an entry young by changing it.
 
 pub(super) mod clock;
 

@@ -15,7 +15,7 @@ use crate::session::limited::LimitedFile;
 use crate::session::listing::Listing;
 use crate::session::sweep::remove_entry;
 
-/// How many entries [`Claim::undeclared`] tells.
+/// How many entries [`Claim::undeclared`] lists.
 const UNDECLARED: usize = 1000;
 
 /// Where a claimed message is.
@@ -75,8 +75,8 @@ impl Claim {
 
     /// How often [`collect`](super::Outbox::collect) has handed it out, this time included; 1 for a new claim.
     ///
-    /// It is a hint, to give up on a message that makes the service fail each time: an attempt that could not be counted,
-    /// on a full disk, is made all the same.
+    /// It is a hint, to give up on a message that makes the service fail each time. An attempt that could not be counted, on a
+    /// full disk, is made nevertheless.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.slot.attempts
@@ -164,7 +164,7 @@ impl Claim {
         Ok(collector.finish())
     }
 
-    /// Tells what the message holds besides the declared files.
+    /// Lists what the message contains besides the declared files, sorted by name.
     ///
     /// # Errors
     /// The kinds of every resolution of the message's directory itself.
@@ -230,7 +230,7 @@ impl Claim {
     fn discard(&self) -> Result<Removed> {
         let budget = self.session.config().budget();
         let (trash, name) = (self.session.trash()?, self.slot.name());
-        // A sync that fails is no matter: after a power cut it is pending, and in the ledger.
+        // A sync that fails does no harm: after a power cut it is pending, and in the ledger.
         let (slot, aside) = match self.session.claimed()?.move_to(&name, trash, &name) {
             Ok(_) => {
                 // The ticket in the trash says that the entry in the outbox is the host's, so it goes last.
@@ -271,7 +271,7 @@ impl Claim {
     pub fn release(self) -> Result<()> {
         let guest = self.session.live_guest()?;
         let there = Part::Outbox.as_ref().join(&self.id);
-        // A sync that fails is no matter: after a power cut it is pending again.
+        // A sync that fails does no harm: after a power cut it is pending again.
         let _ = match self.place {
             Place::Moved => {
                 guest.ensure_dir(Part::Outbox)?;

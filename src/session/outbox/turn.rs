@@ -1,13 +1,13 @@
 //! The loop that loses no message and sends none twice.
 //!
 //! Problem: between reading, sending, recording and removing, the host may die or run out of descriptors, the guest may use
-//! the id again, and one message that cannot be had must not keep the others.
+//! the id again, and one message that cannot be read must not block the others.
 //!
 //! Defence: one message at a time, what a crash has left first. A message is removed only after the ledger has its
 //! ticket, and the ledger is asked before the message is handed out. Whatever fails leaves its message pending, is
 //! reported, and the next message comes.
 //!
-//! Left: if the host dies after sending and before the ledger has recorded it, the message is handed out again with the
+//! What remains: if the host dies after sending and before the ledger has recorded it, the message is handed out again with the
 //! same ticket. Whoever can send and record in one step, or whose receiver knows the ticket, sends exactly once.
 
 use std::collections::HashSet;
@@ -56,7 +56,7 @@ impl<E> Ledger<E> for HashSet<Ticket> {
     }
 }
 
-/// What is to become of a message that was handed out.
+/// What to do with a message that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Disposition {
@@ -139,7 +139,7 @@ impl<E> Collection<E> {
         self.refused.iter().chain(&self.left)
     }
 
-    /// How many were handed out and are still pending, or could not be had.
+    /// How many were handed out and are still pending, or could not be claimed.
     fn open(&self) -> u64 {
         self.failed_total + self.kept
     }
@@ -182,7 +182,7 @@ impl Outbox {
     ///
     /// A message whose handling fails stays pending and is reported, and the next one comes. Return errors of
     /// [`Claim::read`] with `?`: they mean that the host lacked something, and the message must not be removed. What the
-    /// guest did wrong is an outcome of the file and no error.
+    /// guest did wrong is reported for the file and is no error.
     ///
     /// At most 10,000 new messages are handed out, one at a time, holding a handful of descriptors; and none as long as
     /// that many fail.
