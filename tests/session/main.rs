@@ -32,6 +32,7 @@ mod mounts;
 mod naive;
 mod outbox;
 mod protocol;
+mod reports;
 mod sessions;
 mod support;
 mod tail;

@@ -45,7 +45,7 @@ pub struct Claim {
 }
 
 /// An entry of a message that the guest did not declare.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Undeclared {
     /// Its name; any bytes but NUL and `/`.
