@@ -52,14 +52,17 @@ impl Swept {
     pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
         match outcome {
             Ok(removed) if removed.is_complete() => self.removed += 1,
-            Ok(removed) => {
-                let first = removed.left.first.into_iter().next().map(|left| left.error);
-                self.left.add(path, first.unwrap_or_else(|| Error::new("sweep", path, ErrorKind::Busy)));
-            }
+            Ok(removed) => self.left.add(path, reason(removed, "sweep", path)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => self.left.add(path, error),
         }
     }
+}
+
+/// Why a removal is not complete.
+pub(super) fn reason(removed: Removed, operation: &'static str, subject: &Path) -> Error {
+    let first = removed.left.first.into_iter().next();
+    first.map_or_else(|| Error::new(operation, subject, ErrorKind::Busy), |left| left.error)
 }
 
 /// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one. A wall clock

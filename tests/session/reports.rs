@@ -59,7 +59,7 @@ fn all_reports(stage: &Stage) -> Vec<(&'static str, Said)> {
         serde_json::to_value(&collected),
         serde_json::to_value(&cleared),
         serde_json::to_value(&collection),
-        serde_json::to_value(delivery.outcomes()),
+        serde_json::to_value(&delivery),
         serde_json::to_value(&swept),
     ] {
         json.unwrap();

@@ -59,15 +59,27 @@ impl Outcome {
 
 /// The outcome for each attachment of a message; see [`Inbox::deliver`](super::Inbox::deliver).
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "attachments may have been refused"]
 pub struct Delivery {
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) session: Session,
     pub(super) id: MessageId,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) not_tried: u64,
     /// Whether this delivery made the message's directory.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) made_directory: bool,
 }
+
+impl PartialEq for Delivery {
+    /// Whether the outcomes are the same; the session does not matter.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, &self.outcomes, self.not_tried) == (&other.id, &other.outcomes, other.not_tried)
+    }
+}
+
+impl Eq for Delivery {}
 
 impl Delivery {
     /// The message.

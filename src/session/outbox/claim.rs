@@ -1,4 +1,12 @@
 //! A message that the host has taken.
+//!
+//! Problem: between reading, sending and removing, the guest may have made a file a link or a FIFO, or used the id again, and an
+//! error after the sending makes the caller send once more.
+//!
+//! Defence: files are read from the directory that was claimed, by handle, each with its own outcome. Clearing is one move within
+//! the host's side, and returns a report instead of an error.
+//!
+//! What remains: a guest that holds a file open can still write to it.
 
 use std::ffi::OsString;
 

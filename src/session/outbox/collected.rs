@@ -1,4 +1,11 @@
 //! Declared files, one outcome each.
+//!
+//! Problem: one bad name or file must not cost the others, and a guest declares more, larger or stranger files than anybody wants.
+//!
+//! Defence: each name is checked and read by itself, within what the message's limits leave. Only what the guest has not caused
+//! ends the whole.
+//!
+//! What remains: a file may change between two reads.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -17,11 +17,12 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::ticket::Ticket;
 use super::{MESSAGES, Outbox, shelf};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::name::MessageId;
 use crate::report::Leftovers;
 use crate::session::handle::lock::SessionLock;
 use crate::session::listing::Listing;
+use crate::session::sweep::reason;
 
 /// The service's own record of the messages that were sent, by ticket.
 ///
@@ -155,9 +156,8 @@ impl<E> Collection<E> {
         let ticket = claim.ticket().clone();
         let removed = claim.clear();
         if !removed.is_complete() {
-            let first = removed.left.first.into_iter().next().map(|left| left.error);
-            let error = first.unwrap_or_else(|| Error::new("clear", ticket.as_str(), ErrorKind::Busy));
-            self.left.add(ticket.as_str(), error);
+            let ticket = Path::new(ticket.as_str());
+            self.left.add(ticket, reason(removed, "clear", ticket));
         }
     }
 }
@@ -188,7 +188,7 @@ impl Outbox {
     /// that many fail.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
+    /// [`Busy`](crate::ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
     /// the claims cannot be listed. Then nothing was handed out. All else is in the report.
     ///
     /// # Races
