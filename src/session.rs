@@ -2,9 +2,9 @@
 //!
 //! A session is two directories: one that the guest may do anything in, and one that only the host can reach.
 //!
-//! Give the guest a mount of its own, a bind mount of `guest` in a mount namespace, and not only a `chroot`. A guest that holds
-//! a descriptor into a message keeps it when the message is claimed; on the host's own mount, `..` leads from there into
-//! the host's side, which only modes then keep closed. On a mount of its own it leads nowhere.
+//! Give the guest a mount of its own: a bind mount of `guest` in a mount namespace, not only a `chroot`. A guest that holds a
+//! descriptor into a message keeps it when the message is claimed. On the host's own mount, `..` leads from there to the host's
+//! side, and only the modes protect it. On a mount of its own, `..` leads nowhere.
 //!
 //! | to do | call |
 //! |---|---|
@@ -19,8 +19,9 @@
 //! | set modes and owners right | [`harden_tree`], [`Session::repair`] |
 //!
 //! Every call looks up `inbox`, `outbox` and `workspace` anew, as components beneath the guest's handle, since the guest
-//! may have replaced them by links. One bad attachment, file or entry never fails the rest: it is an outcome of its
-//! own, with the reason. With the feature `tracing` each refusal is also an event of the target `beneath`.
+//! may have replaced them by links. One bad attachment, file or entry never fails the rest: it is reported with its reason,
+//! and the call goes on. Every report says whether it [`is_complete`](crate::Removed::is_complete), and lists what was
+//! [`refused`](crate::Removed::refused). With the feature `tracing` each refusal is also an event of the target `beneath`.
 #![cfg_attr(not(feature = "json"), doc = "", doc = "[`rewrite_message`]: https://docs.rs/beneath")]
 
 mod database;

@@ -28,6 +28,9 @@ struct House {
 /// Collects the paths of one file.
 struct Reader<'h> {
     house: &'h mut House,
+    /// The module that is the file.
+    file: Module,
+    /// The module that is being read: the file's, or one inside it.
     module: Module,
     modules: &'h BTreeSet<Module>,
 }
@@ -41,7 +44,7 @@ impl House {
         for (module, text) in files {
             house.named.insert(module.clone(), BTreeSet::new());
             let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{module:?}: {error}"));
-            Reader { house: &mut house, module, modules: &modules }.visit_file(&file);
+            Reader { house: &mut house, file: module.clone(), module, modules: &modules }.visit_file(&file);
         }
         house
     }
@@ -103,7 +106,7 @@ impl Reader<'_> {
 
     fn note(&mut self, path: &[String]) {
         if let Some(path) = self.absolute(path) {
-            self.house.named.get_mut(&self.module).unwrap().insert(path);
+            self.house.named.get_mut(&self.file).unwrap().insert(path);
         }
     }
 
@@ -124,7 +127,7 @@ impl Reader<'_> {
             }
             syn::UseTree::Glob(_) => (before.to_vec(), None),
         };
-        let inner = self.absolute(&path).filter(|path| path.starts_with(&self.module));
+        let inner = self.absolute(&path).filter(|path| path.starts_with(&self.file));
         match (inner, name) {
             // A door that passes on what is behind it does not use it.
             (Some(inner), Some(name)) if passes_on => {
@@ -149,7 +152,9 @@ fn only_for(attributes: &[syn::Attribute], words: &[&str]) -> bool {
 impl<'a> Visit<'a> for Reader<'_> {
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
         if !only_for(&item.attrs, &["test"]) {
+            self.module.push(item.ident.to_string());
             syn::visit::visit_item_mod(self, item);
+            self.module.pop();
         }
     }
 

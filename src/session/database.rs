@@ -4,7 +4,7 @@
 //!
 //! Problem: SQLite trusts what is beside a database. A journal that the guest has planted is played back when the host
 //! merely reads: it overwrites pages of the database, and most versions of SQLite then delete the file that the end of the
-//! journal names, wherever on the host it is. A FIFO in place of the journal makes the host wait for ever. A link in
+//! journal names, wherever on the host it is. A FIFO in place of the journal makes the host wait without end. A link in
 //! place of the database leads to another session's. SQLite turns every path into an absolute one and opens that, so
 //! that a handle protects nothing, and whatever was checked may be swapped before the opening.
 //!
@@ -13,7 +13,7 @@
 //! would open beside it, without following links, and say what is not as it should be; move what does not belong there
 //! to the host's side. The database is never opened.
 //!
-//! Left: a copy may be taken in the middle of the guest's transaction, and its content is the guest's: check its
+//! What remains: a copy may be taken in the middle of the guest's transaction, and its content is the guest's: check its
 //! integrity, and expect any schema. Keep a database that the host must trust on the host's side.
 
 use std::ffi::OsString;
@@ -112,7 +112,7 @@ pub struct DbReport {
 }
 
 impl DbReport {
-    /// Whether the database and its siblings were as they should be when they were looked at. This is no leave to open the
+    /// Whether the database and its siblings were as they should be when they were looked at. This does not make it safe to open the
     /// database in place: see [`Session::verify_db`].
     #[must_use]
     pub fn is_sound(&self) -> bool {

@@ -1,11 +1,11 @@
-//! Refusals as structured events, for those who want them besides the data each call returns.
+//! Refusals as structured events, besides the report that each call returns.
 //!
 //! Text that a guest chose reaches an event only through [`Error`]'s display, which escapes it.
 
 use crate::error::Error;
 use crate::root::FileType;
 
-/// Something was refused or skipped; the caller is told in the result as well.
+/// Something was refused or skipped; the result reports it as well.
 pub(super) fn refused(operation: &'static str, error: &Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "beneath", operation, kind = ?error.kind(), reason = %error, "refused");

@@ -1,4 +1,12 @@
 //! One session: its two directories, its config, and whether it is still there.
+//!
+//! Problem: by the time a path is used, the guest has made it lead elsewhere, or somebody has removed the session and made
+//! another one of the same id.
+//!
+//! Defence: two directories are opened once, and everything is looked up beneath their handles. Each call first checks that the
+//! session is still the one that was opened.
+//!
+//! What remains: whoever takes the roots themselves, by [`Session::guest`] and [`Session::host`], checks nothing.
 
 pub(super) mod config;
 pub(super) mod home;

@@ -123,7 +123,7 @@ impl Hardened {
 ///
 /// # Errors
 /// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory), [`NotFound`](ErrorKind::NotFound) and the
-/// kinds of every resolution of the top. What happens further down is told in [`Hardened`].
+/// kinds of every resolution of the top. What happens further down is reported in [`Hardened`].
 ///
 /// # Races
 /// Only inodes that were entries beneath the root, and whose only name that was, are changed. A guest that still works in

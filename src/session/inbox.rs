@@ -6,7 +6,7 @@
 //! Defence: one lookup per message, beneath the guest's handle and without links; each file is published whole or
 //! not at all, never over anything; a name that is taken gets a number. Each attachment has its own outcome.
 //!
-//! Left: once published, a file is the guest's.
+//! What remains: once published, a file is the guest's.
 
 mod attachment;
 #[cfg(feature = "json")]
@@ -48,7 +48,7 @@ impl Session {
 }
 
 impl Inbox {
-    /// Writes the attachments of a message to `inbox/<message>`, and tells what became of each.
+    /// Writes the attachments of a message to `inbox/<message>`, and reports the outcome of each.
     ///
     /// Names are derived from what the sender said, repaired, and numbered when they are taken. The directory is made
     /// when the first attachment needs it. A delivery that is tried again finds the files of the first try by name and
@@ -113,7 +113,7 @@ impl Inbox {
             outcomes.push(refused(error));
         }
         if writer.made_directory && !outcomes.iter().any(|outcome| outcome.file().is_some()) {
-            // Nothing came of it; if the guest has used the directory meanwhile, it stays.
+            // Nothing was saved; if the guest has used the directory meanwhile, it stays.
             writer.made_directory = self.session.guest().remove_dir(&writer.path).is_err();
         }
         let made_directory = writer.made_directory;
@@ -124,7 +124,7 @@ impl Inbox {
         self.session.config().inbox()
     }
 
-    /// Opens the file that a guest means by the path it was told.
+    /// Opens the file that a guest names by a path from a delivery.
     ///
     /// `raw` is what [`SavedFile::guest_path`](super::SavedFile::guest_path) said, `inbox/<message>/<name>`, with blanks around it, a leading slash
     /// or the guest's mount point in front. Nothing else is tried.
@@ -173,7 +173,7 @@ impl Inbox {
     /// Removes all that was delivered for a message, and whatever else is in its directory.
     ///
     /// It is first moved out of the guest's reach where that is possible. If there is nothing, that is
-    /// [complete](Removed::complete) too; a link or file in place of the directory is unlinked.
+    /// [complete](Removed::is_complete) too; a link or file in place of the directory is unlinked.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) if `inbox` itself was replaced, and the kinds of every resolution.

@@ -1,4 +1,10 @@
 //! A guest's file, read up to a limit.
+//!
+//! Problem: a guest makes a file longer while it is read, so its size at opening bounds nothing.
+//!
+//! Defence: what was really read is counted, and reading fails with the byte that passes the limit.
+//!
+//! What remains: the content may be from before and after a change.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -48,7 +54,7 @@ impl LimitedFile {
 
 impl Read for LimitedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // One byte more than is left tells the end from the limit.
+        // One byte more than is left distinguishes the end from the limit.
         let room = usize::try_from(self.left.saturating_add(1)).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(room);
         let read = self.file.read(buffer.get_mut(..wanted).unwrap_or_default())?;

@@ -8,7 +8,7 @@
 //! nothing, and an id that the guest uses again is another message; clearing begins with one more move, so a message
 //! is either wholly there or gone. [`Outbox::collect`] is the loop over all that.
 //!
-//! Left: a guest that holds a descriptor into the directory can still change what is in it. Where the message cannot be
+//! What remains: a guest that holds a descriptor into the directory can still change what is in it. Where the message cannot be
 //! moved away (the host's side is on another mount, or an unprivileged host may not move a directory that the guest
 //! owns) it gets another name in the outbox and is read there, with the same checks on every file. A host that may not
 //! even write to `outbox` claims nothing.
@@ -119,7 +119,7 @@ impl Outbox {
     /// Takes a message, if the guest has left one by that id.
     ///
     /// Its directory is `outbox/<id>`, where the id is as [`MessageId`] writes it: an id that is not a safe name has
-    /// another directory name, and the guest must be told that one.
+    /// another directory name, which the guest has to use.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink) or [`NotDirectory`](ErrorKind::NotDirectory) if `outbox` or the message's
@@ -129,7 +129,7 @@ impl Outbox {
     ///
     /// # Races
     /// Of two concurrent claims exactly one succeeds. The guest may exchange the directory until the move, and never after.
-    /// If it uses the id again, that is another message, whatever has become of this one.
+    /// If it uses the id again, that is another message, whatever happened to this one.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -155,7 +155,7 @@ impl Outbox {
 
     /// The messages that were claimed and neither cleared nor released, oldest claim first.
     ///
-    /// After a crash these are what the host had taken. Whether they were sent, only the service's own record can tell.
+    /// After a crash these are what the host had taken. Whether they were sent is known only to the service's own record.
     /// What else is among the claims is no message: each is an event, files and links are removed, and directories are
     /// left to [`sweep`](Self::sweep).
     ///

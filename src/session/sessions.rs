@@ -1,11 +1,11 @@
 //! All sessions of a service, in one directory of the host.
 //!
-//! Problem: a host dies in the middle of making or removing a session, directories of other people are among the sessions, and
-//! groups have any names.
+//! Problem: a host dies in the middle of making or removing a session, directories that are none of its sessions are beside them,
+//! and groups have any names.
 //!
 //! Defence: [markers](super::handle::marker) say what is what. A session is built under a name of its own (`.new-…`), gets its
 //! marker last, and then its id in one step; a removal takes the id away in one step (`.removed-…`), before it deletes
-//! anything. What a host leaves that is killed:
+//! anything. What is left by a host that is killed:
 //!
 //! | killed while | left | then |
 //! |---|---|---|
@@ -18,7 +18,7 @@
 //! | removing in place, where the session cannot be renamed | the id, marked as being removed | the next `remove` or sweep goes on |
 //! | removing in place, between the marker and the directory, its last two steps | an empty directory | the id stays taken until somebody removes it |
 //!
-//! Left: the last row.
+//! What remains: the last row.
 
 mod remove;
 mod survey;

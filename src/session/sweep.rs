@@ -1,4 +1,12 @@
-//! Removing by age, and removing entries of the inbox and outbox, whatever the guest has made of them.
+//! Removing what is old.
+//!
+//! Problem: a guest sets file times as it likes, makes more entries than anybody can look at, and puts links, files and trees of
+//! any depth where messages are expected.
+//!
+//! Defence: age is the time since the kernel saw the last change, by a [`clock`] that nobody can step. One loop for all
+//! places, bounded by the budget. A tree is first moved out of the guest's reach; anything else is unlinked.
+//!
+//! What remains: a guest keeps an entry young by changing it.
 
 pub(super) mod clock;
 
@@ -44,14 +52,17 @@ impl Swept {
     pub(super) fn record(&mut self, path: &Path, outcome: Result<Removed>) {
         match outcome {
             Ok(removed) if removed.is_complete() => self.removed += 1,
-            Ok(removed) => {
-                let first = removed.left.first.into_iter().next().map(|left| left.error);
-                self.left.add(path, first.unwrap_or_else(|| Error::new("sweep", path, ErrorKind::Busy)));
-            }
+            Ok(removed) => self.left.add(path, reason(removed, "sweep", path)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => self.left.add(path, error),
         }
     }
+}
+
+/// Why a removal is not complete.
+pub(super) fn reason(removed: Removed, operation: &'static str, subject: &Path) -> Error {
+    let first = removed.left.first.into_iter().next();
+    first.map_or_else(|| Error::new(operation, subject, ErrorKind::Busy), |left| left.error)
 }
 
 /// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one. A wall clock

@@ -1,4 +1,12 @@
-//! How much a session holds, and whether its guest is alive.
+//! How much a session contains, and whether its guest is alive.
+//!
+//! Problem: sizes are what a guest says. A sparse file claims more than it has, one file has many names, a directory that may
+//! not be entered hides the rest, and a heartbeat has any time that the guest gives it.
+//!
+//! Defence: allocated blocks count, each inode once. What could not be looked at is reported, and a quota refuses it. Of the two
+//! times of a heartbeat the earlier counts, one of which the kernel sets.
+//!
+//! What remains: a count is no snapshot. A hard bound is a file system of its own.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
 use crate::root::WalkLimits;
 
-/// What a session's guest side holds.
+/// What a session's guest side contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "the count may be incomplete"]
@@ -40,7 +48,7 @@ impl Usage {
     }
 }
 
-/// How much a session may hold.
+/// How much a session may contain.
 ///
 /// ```
 /// use beneath::session::Quota;
@@ -98,7 +106,7 @@ impl Quota {
 }
 
 impl Session {
-    /// Counts what the guest's side holds, within `limits`.
+    /// Counts what the guest's side contains, within `limits`.
     ///
     /// # Errors
     /// The kinds of every resolution of the guest's directory itself.
@@ -146,7 +154,7 @@ impl Session {
 
     /// How long ago the guest last touched the file at `path`, or `None` if there is none.
     ///
-    /// A guest can give a file any modification time, and one in the future would make it look alive for ever. So the
+    /// A guest can give a file any modification time, and one in the future would make it look alive without end. So the
     /// time counts that is earlier: the modification, or the last change of the inode, which the kernel's
     /// clock sets. Neither makes the age negative.
     ///

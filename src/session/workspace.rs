@@ -6,7 +6,7 @@
 //! Defence: bytes in, bytes out, on handles. A path as the guest writes it becomes a [`SafePath`] first, and is then
 //! looked up beneath the guest's handle with `workspace` as its first component.
 //!
-//! Left: the guest works on the same files at the same time.
+//! What remains: the guest works on the same files at the same time.
 
 mod list;
 mod tail;

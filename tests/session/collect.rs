@@ -71,7 +71,7 @@ fn sends_each_message_once_oldest_first() {
 
 /// The host dies after a claim, and the guest sends the id again before the next turn.
 #[test]
-fn an_id_used_again_while_the_first_message_is_pending_keeps_nobody() {
+fn an_id_used_again_while_the_first_message_is_pending_blocks_nobody() {
     with_each_resolver(|stage| {
         stage.send("42", &[("f", b"first")]);
         drop(stage.session.outbox().claim(&MessageId::new("42")).unwrap());
@@ -240,7 +240,7 @@ fn what_is_no_message_is_reported_and_a_closed_outbox_keeps_nothing_that_is_pend
 
 /// What a crash in the middle of a claim leaves, now or with the code of old.
 #[test]
-fn empty_and_strange_entries_among_the_claims_keep_nobody() {
+fn empty_and_strange_entries_among_the_claims_block_nobody() {
     with_each_resolver(|stage| {
         let ticket = "20260101T000000250Z-00000000000000000000000000000000";
         stage.send("42", &[("f", b"real")]);

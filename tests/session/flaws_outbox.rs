@@ -217,7 +217,7 @@ fn forwarding_follows_no_link_on_either_side() {
 }
 
 #[test]
-fn a_refused_attachment_is_told_and_the_message_goes_on() {
+fn a_refused_attachment_is_reported_and_the_message_goes_on() {
     with_each_resolver(|stage| {
         let attachments = [
             Attachment::from_bytes("good").with_name("good"),

@@ -96,7 +96,7 @@ fn hardening_keeps_scripts_executable_when_asked() {
 }
 
 #[test]
-fn hardening_tells_its_failures() {
+fn hardening_reports_its_failures() {
     with_each_resolver(|stage| {
         let mut deep = stage.guest("workspace");
         for _ in 0..70 {

@@ -131,7 +131,7 @@ fn what_only_looks_saved_is_not_believed() {
 }
 
 #[test]
-fn a_guest_that_takes_every_name_is_told_and_ends_it() {
+fn a_guest_that_takes_every_name_has_the_attachment_refused() {
     with_each_resolver(|stage| {
         fs::create_dir(stage.guest("inbox/42")).unwrap();
         fs::write(stage.guest("inbox/42/a.txt"), "").unwrap();
@@ -213,13 +213,13 @@ fn clears_by_the_kernels_age_not_the_guests() {
 }
 
 #[test]
-fn resolves_exactly_what_the_guest_was_told() {
+fn resolves_exactly_the_paths_of_a_delivery() {
     with_each_resolver(|stage| {
         let inbox = stage.session.inbox();
         let odd = MessageId::new("spaces/AAA/messages/B.B");
         let delivery = inbox.deliver(&odd, [Attachment::from_bytes("hi").with_name("a b.txt")]);
-        let told = delivery.files().next().unwrap().guest_path.clone();
-        for text in [told.clone(), format!("  {told}\n"), format!("/{told}"), format!("/workspace/{told}")] {
+        let path = delivery.files().next().unwrap().guest_path.clone();
+        for text in [path.clone(), format!("  {path}\n"), format!("/{path}"), format!("/workspace/{path}")] {
             assert_eq!(
                 inbox.resolve_guest_path(&text).unwrap().read_to_limit(10).unwrap(),
                 b"hi",

@@ -29,6 +29,7 @@ mod message_limits;
 mod mounts;
 mod outbox;
 mod protocol;
+mod reports;
 mod sessions;
 mod support;
 mod tail;

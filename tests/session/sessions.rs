@@ -27,7 +27,7 @@ fn creates_the_layout_once_and_says_so() {
 }
 
 #[test]
-fn of_many_concurrent_creators_one_is_told_created() {
+fn of_many_concurrent_creators_one_gets_created() {
     with_each_resolver(|stage| {
         let id = SessionId::new("contested");
         let created = std::thread::scope(|scope| {
@@ -205,7 +205,7 @@ fn the_lock_is_one_across_handles_threads_and_processes() {
 }
 
 #[test]
-fn tells_and_repairs_what_the_guest_replaced() {
+fn reports_and_repairs_what_the_guest_replaced() {
     with_each_resolver(|stage| {
         stage.replace_by_link("inbox", stage.home.path());
         fs::remove_dir(stage.guest("outbox")).unwrap();

@@ -37,7 +37,7 @@ fn gives_each_byte_once_in_bounded_chunks() {
 }
 
 #[test]
-fn tells_truncation_replacement_and_removal() {
+fn reports_truncation_replacement_and_removal() {
     with_each_resolver(|stage| {
         let path = stage.guest("workspace/log");
         let mut tail = stage.session.workspace().tail("log").unwrap();

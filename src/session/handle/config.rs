@@ -4,8 +4,8 @@ use crate::root::{Access, Budget, Durability, HardLinks, Policy, ResolverChoice}
 
 /// How sessions are made and what they allow.
 ///
-/// The default shares files by group (`0660`, directories `0770`), tells the guest's files by paths under
-/// `/workspace`, and has the default limits of inbox and outbox.
+/// By default files are shared by group (`0660`, directories `0770`), the guest sees its directory at `/workspace`, and inbox and
+/// outbox have their default limits.
 ///
 /// ```
 /// use beneath::Access;

@@ -30,7 +30,7 @@ pub(in crate::session) struct Home {
     dir: Identity,
 }
 
-/// A directory, as long as something in it is held open; then its number is nobody else's.
+/// Which directory it is. While something in it is held open, no other directory gets its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::session) struct Identity {
     device: (u32, u32),

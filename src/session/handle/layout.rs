@@ -4,9 +4,9 @@
 //! them away and put a link to a host directory, a file or nothing in their place.
 //!
 //! Defence: only the handles of `guest` and `host` are trusted. The three are looked up as components, without
-//! following links, on each use; [`Session::verify`] tells what stands there now, [`Session::repair`] puts it right.
+//! following links, on each use. [`Session::verify`] reports what is there now, [`Session::repair`] puts the directories back.
 //!
-//! Left: a guest that replaces them again after the repair. The next use is refused again.
+//! What remains: a guest may replace them again after the repair. The next use is refused again.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Ensured, Execute, FileType};
 use crate::session::event;
 
-/// What stands at a [`Part`]'s name.
+/// What is at a [`Part`]'s name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -70,9 +70,9 @@ impl Layout {
 }
 
 impl Session {
-    /// Tells which parts of the guest's side the guest has removed or replaced.
+    /// Reports which parts of the guest's side the guest has removed or replaced.
     ///
-    /// No other call needs this: each refuses what is not a real directory. It is for telling people.
+    /// No other call needs this: each refuses what is not a real directory. It is for logs and for people.
     ///
     /// # Races
     /// It was true during the call.
@@ -114,10 +114,10 @@ impl Session {
         }
     }
 
-    /// Puts back every part that is missing or replaced, re-applies the mode and owner of the others, and tells what
+    /// Puts back every part that is missing or replaced, re-applies the mode and owner of the others, and returns what
     /// was found before.
     ///
-    /// What stood in place of a directory is unlinked; a link is never followed.
+    /// What is in place of a directory is unlinked; a link is never followed.
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if the guest keeps replacing, [`Denied`](ErrorKind::Denied), and the kinds of every

@@ -1,4 +1,11 @@
 //! One worker at a time, across threads and processes.
+//!
+//! Problem: two workers that both find a pending message send it twice, and a session that is removed under a worker takes the
+//! worker's messages with it.
+//!
+//! Defence: a `flock` on a file on the host's side, which the guest can neither take nor remove. A removal takes it too.
+//!
+//! What remains: it is advisory. Whoever does not take it is not stopped.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -31,7 +38,7 @@ impl Session {
     /// `flock`.
     ///
     /// # Races
-    /// The guest has no part in it: the file is on the host's side. While it is held nobody removes the session. A process
+    /// The guest cannot interfere: the file is on the host's side. While it is held nobody removes the session. A process
     /// that was forked while it was held neither keeps it nor has it.
     ///
     /// ```

@@ -1,13 +1,13 @@
 //! What the host has written about a directory among its sessions: that it is a session, or a group.
 //!
-//! Problem: names and sub-directories decide nothing. A tenant may be called `host`, a backup looks like a session, a disk
-//! brings `lost+found`, and where case is folded `BOB` opens the directory of `bob`.
+//! Problem: names and sub-directories decide nothing. A tenant may be called `host`, a backup looks like a session, a file
+//! system has its `lost+found`, and where case is folded `BOB` opens the directory of `bob`.
 //!
 //! Defence: a session holds a file `.session`, a group a file `.group`, each with the format and the name it was made for. Both
 //! are beside `guest`, so no guest reaches them, and no id starts with a dot. What has neither file is neither, and is never
 //! opened, swept or removed. What was made for another name is refused.
 //!
-//! Left: the existence of the file decides. A power cut can leave it empty where nothing is synced; then the name that was made
+//! What remains: the existence of the file decides. A power cut can leave it empty where nothing is synced; then the name that was made
 //! for it is unknown, and any spelling that the file system accepts opens it.
 
 use std::path::Path;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_says_what_for_whom_and_in_which_format() {
+    fn a_marker_says_what_it_is_of_which_name_and_in_which_format() {
         let cases = [
             (content("session", "bob"), Kind::Session, Ok(Kind::Session)),
             (content("removed", "bob"), Kind::Session, Ok(Kind::Doomed)),

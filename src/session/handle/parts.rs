@@ -1,4 +1,4 @@
-//! The names of a session's directories.
+//! The directories of a session, by name.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ pub(in crate::session) fn ensure_guest(guest: &Root) -> Result<()> {
     for part in Part::ALL {
         match guest.ensure_dir(part) {
             Ok(_) => {}
-            // The guest's doing: whoever uses the part is told, and the session can still be opened and repaired.
+            // The guest has replaced it. Each use of the part is refused, and the session can still be opened and repaired.
             Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => {
                 event::refused("open session", &error);
             }

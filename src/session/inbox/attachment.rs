@@ -56,7 +56,7 @@ impl<'a> Attachment<'a> {
         Self::new(Content::Reader(Box::new(reader)))
     }
 
-    /// An attachment that cannot be had; its outcome is the reason.
+    /// An attachment without content; its outcome is the reason.
     pub(in crate::session) fn unavailable(error: Error) -> Self {
         Self::new(Content::Unavailable(error))
     }

@@ -1,4 +1,4 @@
-//! What became of a delivery, and how to take it back.
+//! The outcome of a delivery, and how to take it back.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::session::event;
 use crate::session::handle::Session;
 use crate::session::handle::parts::Part;
 
-/// What became of one attachment.
+/// The outcome for one attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum Outcome {
     /// It is in the inbox now.
     Saved(SavedFile),
-    /// It was in the inbox already, with the same content: an earlier try of the same delivery had got so far.
+    /// It was in the inbox already, with the same content: an earlier try of the same delivery saved it.
     AlreadySaved(SavedFile),
     /// It is not in the inbox, for this reason.
     Refused(Error),
@@ -29,11 +29,11 @@ pub enum Outcome {
 pub struct SavedFile {
     /// Its name, derived from what the sender said.
     pub name: SafeName,
-    /// Its path as the guest may be told, `inbox/<message>/<name>`, relative to the guest's directory.
+    /// Its path for the guest, `inbox/<message>/<name>`, relative to the guest's directory.
     pub guest_path: String,
     /// How long it is.
     pub bytes: u64,
-    /// The name it would have, had that not been taken by something else.
+    /// The name it was meant to have, if something else has that name.
     pub taken: Option<SafeName>,
 }
 
@@ -57,17 +57,29 @@ impl Outcome {
     }
 }
 
-/// What became of a message's attachments; see [`Inbox::deliver`](super::Inbox::deliver).
+/// The outcome for each attachment of a message; see [`Inbox::deliver`](super::Inbox::deliver).
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "attachments may have been refused"]
 pub struct Delivery {
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) session: Session,
     pub(super) id: MessageId,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) not_tried: u64,
     /// Whether this delivery made the message's directory.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(super) made_directory: bool,
 }
+
+impl PartialEq for Delivery {
+    /// Whether the outcomes are the same; the session does not matter.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.id, &self.outcomes, self.not_tried) == (&other.id, &other.outcomes, other.not_tried)
+    }
+}
+
+impl Eq for Delivery {}
 
 impl Delivery {
     /// The message.
@@ -126,7 +138,7 @@ impl Delivery {
 
     /// Removes what this delivery wrote, because the message's own record could not be stored.
     ///
-    /// Files that an earlier delivery had saved stay.
+    /// Files that an earlier delivery saved stay.
     ///
     /// # Races
     /// The removal goes by name, so a file that the guest has put at one of the names goes instead.

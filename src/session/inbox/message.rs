@@ -8,7 +8,7 @@
 //! set are cut out or replaced in the original text; all else is copied byte for byte. Every `data` of an attachment
 //! goes, whatever became of it, under every spelling and however often it is repeated.
 //!
-//! Left: `data` elsewhere than in the elements of a top-level `attachments` array is not ours.
+//! What remains: `data` elsewhere than in the elements of a top-level `attachments` array is not ours.
 
 use std::borrow::Cow;
 
@@ -32,8 +32,8 @@ mod scan;
 /// `refused` that counts them; the others only lose `data`, `localPath` and `refused`. See [`Delivery::not_tried`].
 ///
 /// Everything else is returned byte for byte: number formats, escapes, white space, the order of keys, unknown members, a
-/// byte order mark at the start. So is an attachment without `data`: a `localPath` or `refused` in it is the sender's own
-/// word, and no file of the session's need be there.
+/// byte order mark at the start. So is an attachment without `data`: a `localPath` or `refused` in it comes from
+/// the sender, and there need not be such a file.
 ///
 /// Text that is not a JSON object, or has no array `attachments`, is returned as it is. Of repeated keys the last counts,
 /// as in most parsers; of those that are set, the first gets the new value and the others go. A member `encoding` that

@@ -1,4 +1,12 @@
-//! One delivery under way: a message's directory, and what may still go into it.
+//! One delivery under way.
+//!
+//! Problem: the guest fills, replaces or removes the message's directory between two attachments; a sender declares one size and
+//! sends another; a delivery that is tried again must neither fail nor save everything twice.
+//!
+//! Defence: the directory is opened once and held. What is in it counts towards the limits, and bytes are counted as they are
+//! read. A name that is taken is compared by content before the next number is tried.
+//!
+//! What remains: two deliveries with one id at the same time count apart.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};

@@ -1,4 +1,12 @@
 //! A message that the host has taken.
+//!
+//! Problem: between reading, sending and removing, the guest may have made a file a link or a FIFO, or used the id again, and an
+//! error after the sending makes the caller send once more.
+//!
+//! Defence: files are read from the directory that was claimed, by handle, each with its own outcome. Clearing is one move within
+//! the host's side, and returns a report instead of an error.
+//!
+//! What remains: a guest that holds a file open can still write to it.
 
 use std::ffi::OsString;
 
@@ -15,7 +23,7 @@ use crate::session::limited::LimitedFile;
 use crate::session::listing::Listing;
 use crate::session::sweep::remove_entry;
 
-/// How many entries [`Claim::undeclared`] tells.
+/// How many entries [`Claim::undeclared`] lists.
 const UNDECLARED: usize = 1000;
 
 /// Where a claimed message is.
@@ -45,7 +53,7 @@ pub struct Claim {
 }
 
 /// An entry of a message that the guest did not declare.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Undeclared {
     /// Its name; any bytes but NUL and `/`.
@@ -75,8 +83,8 @@ impl Claim {
 
     /// How often [`collect`](super::Outbox::collect) has handed it out, this time included; 1 for a new claim.
     ///
-    /// It is a hint, to give up on a message that makes the service fail each time: an attempt that could not be counted,
-    /// on a full disk, is made all the same.
+    /// It is a hint, to give up on a message that makes the service fail each time. An attempt that could not be counted, on a
+    /// full disk, is made nevertheless.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.slot.attempts
@@ -164,7 +172,7 @@ impl Claim {
         Ok(collector.finish())
     }
 
-    /// Tells what the message holds besides the declared files.
+    /// Lists what the message contains besides the declared files, sorted by name.
     ///
     /// # Errors
     /// The kinds of every resolution of the message's directory itself.
@@ -230,7 +238,7 @@ impl Claim {
     fn discard(&self) -> Result<Removed> {
         let budget = self.session.config().budget();
         let (trash, name) = (self.session.trash()?, self.slot.name());
-        // A sync that fails is no matter: after a power cut it is pending, and in the ledger.
+        // A sync that fails does no harm: after a power cut it is pending, and in the ledger.
         let (slot, aside) = match self.session.claimed()?.move_to(&name, trash, &name) {
             Ok(_) => {
                 // The ticket in the trash says that the entry in the outbox is the host's, so it goes last.
@@ -271,7 +279,7 @@ impl Claim {
     pub fn release(self) -> Result<()> {
         let guest = self.session.live_guest()?;
         let there = Part::Outbox.as_ref().join(&self.id);
-        // A sync that fails is no matter: after a power cut it is pending again.
+        // A sync that fails does no harm: after a power cut it is pending again.
         let _ = match self.place {
             Place::Moved => {
                 guest.ensure_dir(Part::Outbox)?;

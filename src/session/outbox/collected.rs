@@ -1,4 +1,11 @@
 //! Declared files, one outcome each.
+//!
+//! Problem: one bad name or file must not cost the others, and a guest declares more, larger or stranger files than anybody wants.
+//!
+//! Defence: each name is checked and read by itself, within what the message's limits leave. Only what the guest has not caused
+//! ends the whole.
+//!
+//! What remains: a file may change between two reads.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,7 +18,7 @@ use crate::session::handle::config::MessageLimits;
 /// The longest declared name that a report repeats.
 const NAME_SHOWN: usize = 4096;
 
-/// What became of the declared files; `T` is `Vec<u8>` or [`LimitedFile`](crate::session::LimitedFile).
+/// The result for each declared file; `T` is `Vec<u8>` or [`LimitedFile`](crate::session::LimitedFile).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "files may have been refused"]
@@ -35,17 +42,17 @@ pub struct CollectedFile<T> {
 }
 
 impl<T> Collected<T> {
-    /// The files that were had, by name.
+    /// The files that were read or opened, by name.
     pub fn found(&self) -> impl Iterator<Item = (&str, &T)> {
         self.files.iter().filter_map(|file| Some((file.name.as_str(), file.content.as_ref().ok()?)))
     }
 
-    /// Why the others were not, by name.
+    /// The others, by name, and why they were not.
     pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
         self.files.iter().filter_map(|file| Some((Path::new(&file.name), file.content.as_ref().err()?)))
     }
 
-    /// Whether every declared file was had.
+    /// Whether every declared file was read or opened.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.refused().next().is_none()
@@ -79,7 +86,7 @@ impl<T> Collector<T> {
     /// Takes one declared file with `take`, which gets the name and the most bytes, and gives the content and its length.
     ///
     /// # Errors
-    /// What is not the guest's doing: the file may be had another time.
+    /// What the guest has not caused, and may be different next time.
     pub(super) fn add(
         &mut self,
         raw: &str,

@@ -1,4 +1,10 @@
 //! Passing a claimed message on to another guest.
+//!
+//! Problem: an inode that is moved or linked to another session is shared by two guests, and a file grows while it is copied.
+//!
+//! Defence: the content is copied, one file at a time, and every byte that is really read counts towards the message's limit.
+//!
+//! What remains: a sender that writes meanwhile decides what is copied.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! How claims lie on the disk.
+//! Claims on the disk.
 //!
 //! Problem: the host may die before each step, a guest may use an id again while an earlier message of that id is still
 //! being sent, and another worker's claim must never be taken for one's own.
 //!
 //! Defence: each claim has a directory of its own among the claims, named by a ticket that is fresh and unguessable.
-//! What lies in it says how far the claim has come:
+//! Its content says how far the claim has come:
 //!
 //! | on disk | meaning | after a crash |
 //! |---|---|---|
@@ -17,14 +17,14 @@
 //! | `outbox/.beneath-<ticket>`, alone | the guest's own, or left by a sweep that was cut short | reported, and removed by the sweep |
 //!
 //! Each step from one row to the next is one rename or the creation of one entry, and only a rename that succeeded makes a claim.
-//! The ticket never changes, so it tells what was sent from what was not, however often an id is used. The name has the
+//! The ticket never changes, so a record of tickets says what was sent, however often an id is used. The name has the
 //! number of attempts at its end from the second one on: `<ticket>.2`.
 //!
 //! In place means under another name in the outbox. That takes the right to write to `outbox` and nothing else, not even
 //! to the message itself, whose parent stays the same. The guest sees that name, and can take the message back or
 //! remove it; it cannot pass another message off under a ticket that it did not see there.
 //!
-//! Left: a guest that moves a message in place back to its id has sent it once more, as it could have by a copy.
+//! What remains: a guest that moves a message in place back to its id has sent it once more, as it could have by a copy.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -102,7 +102,7 @@ fn moved(
             Ok(Some(Claim::new(session, id.clone(), slot.clone(), Place::Moved, Some(dir))))
         }
         Err(error) if is_no_directory(&error) => {
-            // Should its name be taken again, the guest has put two things there that are no message.
+            // If its name is taken again, the guest has put two things there that are no message.
             if shelf.move_to(id, session.guest(), &there).is_err() {
                 let _ = shelf.remove_file(id);
             }
@@ -147,7 +147,7 @@ fn is_no_directory(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory)
 }
 
-/// The move is done, so it is nobody else's; but until it is durable nothing may be sent, since a power cut could undo it.
+/// The move is done, so no other worker has it; but until it is durable nothing may be sent, since a power cut could undo it.
 fn unsynced(error: Error, there: &Path) -> Error {
     error.about(there).with_detail("was claimed and is pending, but the move could not be made durable")
 }
@@ -196,7 +196,7 @@ fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Cl
     let path = slot.path();
     let mut entries = session.host().list(&path)?;
     let Some(entry) = entries.next().transpose()? else {
-        // Should a claim have just begun there, whoever makes it begins anew.
+        // If a claim has just begun there, whoever makes it begins anew.
         if age(&session.host().metadata(&path)?) >= begun {
             let _ = slot.remove(session);
         }

@@ -1,4 +1,4 @@
-//! What nobody has asked for, sent or finished.
+//! Removing old messages, claims and remains.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,13 +1,13 @@
 //! The loop that loses no message and sends none twice.
 //!
 //! Problem: between reading, sending, recording and removing, the host may die or run out of descriptors, the guest may use
-//! the id again, and one message that cannot be had must not keep the others.
+//! the id again, and one message that cannot be read must not block the others.
 //!
 //! Defence: one message at a time, what a crash has left first. A message is removed only after the ledger has its
 //! ticket, and the ledger is asked before the message is handed out. Whatever fails leaves its message pending, is
 //! reported, and the next message comes.
 //!
-//! Left: if the host dies after sending and before the ledger has recorded it, the message is handed out again with the
+//! What remains: if the host dies after sending and before the ledger has recorded it, the message is handed out again with the
 //! same ticket. Whoever can send and record in one step, or whose receiver knows the ticket, sends exactly once.
 
 use std::collections::HashSet;
@@ -17,11 +17,12 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::ticket::Ticket;
 use super::{MESSAGES, Outbox, shelf};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::name::MessageId;
 use crate::report::Leftovers;
 use crate::session::handle::lock::SessionLock;
 use crate::session::listing::Listing;
+use crate::session::sweep::reason;
 
 /// The service's own record of the messages that were sent, by ticket.
 ///
@@ -56,7 +57,7 @@ impl<E> Ledger<E> for HashSet<Ticket> {
     }
 }
 
-/// What is to become of a message that was handed out.
+/// What to do with a message that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Disposition {
@@ -139,7 +140,7 @@ impl<E> Collection<E> {
         self.refused.iter().chain(&self.left)
     }
 
-    /// How many were handed out and are still pending, or could not be had.
+    /// How many were handed out and are still pending, or could not be claimed.
     fn open(&self) -> u64 {
         self.failed_total + self.kept
     }
@@ -155,9 +156,8 @@ impl<E> Collection<E> {
         let ticket = claim.ticket().clone();
         let removed = claim.clear();
         if !removed.is_complete() {
-            let first = removed.left.first.into_iter().next().map(|left| left.error);
-            let error = first.unwrap_or_else(|| Error::new("clear", ticket.as_str(), ErrorKind::Busy));
-            self.left.add(ticket.as_str(), error);
+            let ticket = Path::new(ticket.as_str());
+            self.left.add(ticket, reason(removed, "clear", ticket));
         }
     }
 }
@@ -182,13 +182,13 @@ impl Outbox {
     ///
     /// A message whose handling fails stays pending and is reported, and the next one comes. Return errors of
     /// [`Claim::read`] with `?`: they mean that the host lacked something, and the message must not be removed. What the
-    /// guest did wrong is an outcome of the file and no error.
+    /// guest did wrong is reported for the file and is no error.
     ///
     /// At most 10,000 new messages are handed out, one at a time, holding a handful of descriptors; and none as long as
     /// that many fail.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
+    /// [`Busy`](crate::ErrorKind::Busy) if `lock` is not the lock of this session, and the kinds of every resolution if
     /// the claims cannot be listed. Then nothing was handed out. All else is in the report.
     ///
     /// # Races

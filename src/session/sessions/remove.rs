@@ -1,4 +1,12 @@
 //! Ending one session.
+//!
+//! Problem: a guest still creates while the host removes, another host opens what is half removed, and the host may die at any
+//! step.
+//!
+//! Defence: the session loses its name in one step, under its lock, before anything is deleted. Then the guest's side is moved to
+//! where no guest can name it, and removed within the budget.
+//!
+//! What remains: what could not be removed is reported, has no id any more, and is left to the next sweep.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a directory of sessions holds. One entry that cannot be read costs one entry.
+//! Which sessions and groups there are. An entry that cannot be read is reported, and the others are listed.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ impl Sessions {
     ///
     /// Refused are directories that this process may not enter, and those whose marker is damaged
     /// ([`InvalidData`](ErrorKind::InvalidData)), of a later format ([`Unsupported`](ErrorKind::Unsupported)) or made for
-    /// another name (`InvalidData`, too), as after a rename by hand. A directory without a marker is nobody's, and is
+    /// another name (`InvalidData`, too), as after a rename by hand. A directory without a marker is neither, and is
     /// left out.
     ///
     /// # Errors

@@ -1,4 +1,12 @@
 //! Ending all sessions that nobody has used for a while.
+//!
+//! Problem: a sweep must not remove a session in use. A guest writes deep in its tree, where a look at the top sees nothing; a
+//! host without descriptors sees nothing anywhere; a worker takes up its work between the look and the removal.
+//!
+//! Defence: everything that the guest's side contains counts, up to a bound; what could not be looked at is left and reported. The
+//! age is asked once more when the lock is held.
+//!
+//! What remains: what a guest does after that goes with the session.
 
 use std::path::Path;
 use std::time::Duration;
@@ -116,7 +124,7 @@ impl Sessions {
         let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
         let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
             Ok(walk) => walk,
-            // A guest that has closed its directory would otherwise keep it for ever.
+            // A guest that has closed its directory would otherwise keep it without end.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => {
                 return Ok(false);
             }

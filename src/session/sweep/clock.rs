@@ -7,10 +7,10 @@
 //! by what both clocks agree on: the boot clock, which nobody sets, and the wall clock. When they disagree by more than
 //! [`TOLERANCE`], the wall clock was stepped: the record then keeps where, and times from either side of the step are
 //! counted on their own side. Between two boots only the time since the boot counts. A time that fits several sides
-//! counts as the latest of them, and one that may be from before or after the step as the later. "Now" is the time that the file system gives the record itself, so a server with another
-//! clock does no harm.
+//! counts as the latest of them, and one that may be from before or after the step as the later. "Now" is the time that the
+//! file system gives the record itself, so a server with another clock does no harm.
 //!
-//! Left: while the machine was off, or before the first session or sweep, nothing was watched, so nothing gets older.
+//! What remains: while the machine was off, or before the first session or sweep, nothing was watched, so nothing gets older.
 //! [`SweepClock::Wall`](crate::session::SweepClock::Wall) is for those who trust the clock. Every
 //! error of this kind keeps a session longer, none removes it sooner.
 
@@ -32,7 +32,7 @@ const MOST_STEPS: usize = 256;
 /// Times on disk may be whole seconds.
 const TOLERANCE: u64 = 2_000_000_000;
 
-/// Tells ages, all as of one moment.
+/// Ages, all as of one moment.
 #[derive(Debug)]
 pub(in crate::session) struct Ages(Record);
 

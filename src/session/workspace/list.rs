@@ -1,4 +1,4 @@
-//! What a directory of the workspace contains.
+//! Listing a directory of the workspace, with a bound on what is looked at.
 
 use std::path::Path;
 
@@ -63,7 +63,7 @@ impl Workspace {
     /// It is no snapshot.
     pub fn list(&self, raw: &str, options: ListOptions) -> Result<Listing<Entry>> {
         let path = self.directory_path(raw)?;
-        // Hidden entries are not shown, but the guest must not make the host look at them for ever.
+        // Hidden entries are not shown, but the guest must not make the host look at them without end.
         let bound = if options.hidden { options.entries } else { options.entries.saturating_mul(16) };
         let guest = self.guest()?;
         let mut listing = Listing::default();

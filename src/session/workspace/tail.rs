@@ -1,12 +1,12 @@
 //! Following a file that a guest keeps writing to.
 //!
 //! Problem: reading the whole log each time is quadratic and unbounded; counting characters splits them; a log that was
-//! truncated, rotated or exchanged for another file looks like one that stands still.
+//! truncated, rotated or exchanged for another file looks like one to which nothing is added.
 //!
 //! Defence: a position in bytes, at most so many bytes a time, and the file's identity beside it.
 //!
-//! Left: a guest that truncates a log and writes more than was there before the next look. What was between is lost,
-//! and the bytes that follow are from the new content.
+//! What remains: if a guest truncates a log and writes more than was there before the next look, that is not seen. What was
+//! between is lost, and the bytes that follow are from the new content.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
@@ -48,13 +48,13 @@ pub struct Tail {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TailPosition {
-    /// How many bytes of the file were given out.
+    /// How many bytes of the file were returned.
     pub offset: u64,
     /// The file they were from, if there was one.
     pub file: Option<FileIdentity>,
 }
 
-/// Tells one file from another that has its name.
+/// What distinguishes a file from another one that has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileIdentity {
@@ -62,7 +62,7 @@ pub struct FileIdentity {
     pub device: u64,
     /// Its inode number.
     pub inode: u64,
-    /// When it was made, where the file system tells: inode numbers are used again.
+    /// When it was made, where the file system records it: inode numbers are used again.
     pub created: Option<SystemTime>,
 }
 
