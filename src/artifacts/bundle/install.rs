@@ -69,7 +69,7 @@ impl Installed {
     }
 }
 
-/// The bundles of an area.
+/// The bundles of an area. Cheap to clone.
 ///
 /// The objects of a version are at `<prefix><name>/<version>/…`, its manifest at `<prefix><name>/<version>.sha256`.
 ///
@@ -97,7 +97,7 @@ impl Installed {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bundles(Artifacts);
 
 impl Bundles {
