@@ -116,8 +116,8 @@ use crate::error::Result;
 use crate::name::SafeName;
 use progress::Progress;
 
-/// The files of one session and the objects that hold them.
-#[derive(Debug)]
+/// The files of one session and the objects that hold them. Cheap to clone.
+#[derive(Clone, Debug)]
 pub struct Artifacts {
     source: Source,
     prefix: Prefix,

@@ -106,6 +106,29 @@ impl Artifacts {
     ///
     /// # Races
     /// What is uploaded is `bytes`, whatever the guest does with the file.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use beneath::artifacts::{Artifacts, OnLocal, Places, Prefix, Source};
+    /// # use beneath::{Root, SafePath, SessionId, ambient_authority};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let home = tempfile::tempdir()?;
+    /// # for name in ["workspace", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
+    /// # let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
+    /// # let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+    /// # let source = Source::memory(Arc::new(object_store::memory::InMemory::new()));
+    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), places)?;
+    /// let path = SafePath::new("out/report.txt")?;
+    /// let put = artifacts.put(&path, "done").await?;
+    /// assert!(put.is_complete());
+    /// assert_eq!(put.key, "sessions/s1/out/report.txt");
+    ///
+    /// std::fs::remove_file(home.path().join("workspace/out/report.txt"))?;
+    /// assert!(artifacts.materialise(&path, OnLocal::Fail).await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn put(&self, path: &SafePath, bytes: impl Into<Bytes>) -> Result<Put> {
         if is_reserved(path, &self.reserved) {
             return Err(Error::new("put", path, ErrorKind::InvalidPath).with_detail("top name is reserved"));

@@ -1,12 +1,14 @@
 //! Azure, by an emulator that is started only if it is named, and GCS, by the bucket of this process.
 
 use std::fs;
+#[cfg(feature = "azure")]
 use std::sync::Arc;
 
 use beneath::artifacts::{Deletions, Ended, OnLocal, Overwrites, Source};
 
-use crate::skip;
-use crate::support::{self, Home, Server};
+use crate::support::{self, Home};
+#[cfg(feature = "azure")]
+use crate::support::{Server, skip};
 
 /// Mirror, restore, conflict and deletion, with files in one request and in parts.
 async fn round_trip(source: &Source) {

@@ -3,6 +3,7 @@
 
 mod bucket;
 mod bundle;
+#[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;
 mod conformance;
 mod faults;

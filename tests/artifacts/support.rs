@@ -82,6 +82,7 @@ impl Server {
     }
 
     /// Starts a server that checks no signature of ours; `home` goes with it.
+    #[cfg(feature = "azure")]
     pub(crate) fn start(command: impl FnOnce(u16) -> String, home: &std::path::Path) -> Self {
         let port = free_port();
         spawn(&format!("exec {}", command(port)), home);

@@ -69,10 +69,35 @@ impl Installed {
     }
 }
 
-/// The bundles of an area.
+/// The bundles of an area. Cheap to clone.
 ///
 /// The objects of a version are at `<prefix><name>/<version>/…`, its manifest at `<prefix><name>/<version>.sha256`.
-#[derive(Debug)]
+///
+/// ```
+/// use std::sync::Arc;
+/// use beneath::artifacts::{Bundles, Change, Places, Prefix, Source};
+/// use beneath::{Root, SafePath, ambient_authority, safe_name};
+/// use object_store::{ObjectStoreExt, memory::InMemory};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Arc::new(InMemory::new());
+/// let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+/// store.put(&"skills/pdf/2/SKILL.md".into(), "hello".into()).await?;
+/// store.put(&"skills/pdf/2.sha256".into(), format!("{hash}  SKILL.md\n").into()).await?;
+///
+/// # let home = tempfile::tempdir()?;
+/// # for name in ["area", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
+/// # let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
+/// # let places = Places { workspace: open("area")?, staging: open("staging")?, state: open("state")? };
+/// let bundles = Bundles::new(Source::memory(store), Prefix::at(&SafePath::new("skills")?), places)?;
+/// let bundle = bundles.bundle(&safe_name("pdf")?, &safe_name("2")?).await?;
+/// assert_eq!(bundles.install_if_changed(&bundle).await?.change, Change::New);
+/// assert_eq!(bundles.install_if_changed(&bundle).await?.change, Change::Unchanged);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
 pub struct Bundles(Artifacts);
 
 impl Bundles {

@@ -38,6 +38,26 @@ impl Artifacts {
     ///
     /// # Races
     /// As [`mirror_diff`](Self::mirror_diff).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use beneath::artifacts::{Artifacts, Deletions, Overwrites, Places, Prefix, Source};
+    /// # use beneath::{Root, SafePath, SessionId, ambient_authority};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let home = tempfile::tempdir()?;
+    /// # for name in ["workspace", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
+    /// # let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
+    /// # let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+    /// # let source = Source::memory(Arc::new(object_store::memory::InMemory::new()));
+    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), places)?;
+    /// std::fs::write(home.path().join("workspace/report.txt"), "done")?;
+    /// let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?;
+    /// assert!(report.is_complete());
+    /// assert_eq!(report.uploaded(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
         let guard = lock(&self.places.state).await?;
         let (places, reserved, limits) = (Arc::clone(&self.places), self.reserved.clone(), self.limits);
@@ -127,7 +147,7 @@ impl Artifacts {
         let places = Arc::clone(&self.places);
         let uploads = blocking("read", move || Uploads::read(&places.state)).await?;
         let uploader = Uploader::new(self, room, uploads);
-        uploader.clear_leftovers().await;
+        uploader.discard_abandoned().await;
         let always = overwrites == Overwrites::Allow;
         for (path, result) in self.upload_all(&uploader, changed, &base, &intents, always).await {
             self.note(path, result, &mut base, report);
@@ -151,7 +171,7 @@ impl Artifacts {
         let places = Arc::clone(&self.places);
         blocking("write", move || {
             base.write(&places.state)?;
-            uploader.write_leftovers()?;
+            uploader.write_uploads()?;
             intents.rewrite(&places.state)
         })
         .await

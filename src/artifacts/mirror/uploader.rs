@@ -194,7 +194,7 @@ impl Uploader {
     }
 
     /// Discards the uploads that an earlier call has left. What cannot be discarded is noted for the next one.
-    pub(super) async fn clear_leftovers(&self) {
+    pub(super) async fn discard_abandoned(&self) {
         for (id, key) in self.uploads.all() {
             let Ok(path) = self.prefix.path(key.as_bytes()) else { continue };
             if self.call(&path, 0, || self.source.backend().abort(&key, &id)).await.is_ok() {
@@ -204,7 +204,7 @@ impl Uploader {
     }
 
     /// Writes down which uploads are left.
-    pub(super) fn write_leftovers(&self) -> Result<()> {
+    pub(super) fn write_uploads(&self) -> Result<()> {
         self.uploads.write(&self.places.state)
     }
 
