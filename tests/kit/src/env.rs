@@ -59,7 +59,7 @@ pub const EVIDENCE: Variable = variable(
 pub const RACE_OPS: Variable = variable(
     "BENEATH_RACE_OPS",
     "calls per kind of race and resolver, shared among the kind's operations",
-    "8000, or 2000 for sessions",
+    "8000, 3000 where names are counted, 2000 for sessions",
 );
 pub const RACE_KIND: Variable =
     variable("BENEATH_RACE_KIND", "run only the races whose name contains the text", "all");
