@@ -14,6 +14,8 @@ use beneath_kit::strikes::{Aim, LINKED, TO_A_DIRECTORY, UNLINKED};
 
 /// How many pairs of a row are played after the first call, unless all are.
 const SAMPLE: usize = 60;
+/// How many are played of the pairs in which the guest strikes twice. There are up to a million in a row.
+const TWICE_SAMPLE: usize = 5_000;
 
 /// Also stop before calls that only close a descriptor, combine every lack with both resolvers, and strike twice.
 pub(crate) fn full() -> bool {
@@ -126,7 +128,12 @@ pub(crate) fn all_pairs(job: &Job, steps: &[Step]) -> Vec<Vec<Timed>> {
 /// caught, and a sample of the others.
 pub(crate) fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Timed>> {
     let all = all_pairs(job, steps);
-    if full() || all.len() <= SAMPLE {
+    let sample = match job.strikes {
+        Strikes::Twice => TWICE_SAMPLE,
+        _ if full() => usize::MAX,
+        _ => SAMPLE,
+    };
+    if all.len() <= sample {
         return all;
     }
     let mut dice = Dice::new(seed);
@@ -141,7 +148,7 @@ pub(crate) fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Time
         let kept = first || one_of_each.contains(&at) || is_known(job.play.scenario, &pair[0].1);
         if kept { chosen.push(pair) } else { others.push(pair) }
     }
-    chosen.extend(dice.sample(others, SAMPLE));
+    chosen.extend(dice.sample(others, sample));
     chosen
 }
 

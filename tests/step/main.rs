@@ -6,7 +6,7 @@
 //!
 //! `cargo test --test step -- read` runs the rows whose name contains `read`. A row of many pairs plays a sample of them,
 //! drawn from the seed; the table says how many of how many. With `BENEATH_TEST_FULL` set it plays all, also stops before
-//! calls that change nothing, and lets the guest strike twice; that takes minutes.
+//! calls that change nothing, and lets the guest strike twice, of which it plays a sample; that takes minutes.
 
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
