@@ -15,7 +15,7 @@ use rustix::fs::{
     openat2, statx, unlinkat,
 };
 
-/// One way of doing a group's work. Each call does it once and tells how long the timed part took.
+/// One way of doing a group's work. Each call does it once and returns how long the timed part took.
 pub struct Line {
     pub name: &'static str,
     pub run: Box<dyn FnMut() -> Duration>,

@@ -62,7 +62,7 @@ fn find(raw: &[u8], part: &[u8]) -> bool {
 #[derive(Arbitrary, Debug)]
 struct Written {
     encoded: bool,
-    /// Where the elements that speak of the whole page stand.
+    /// Whether the elements about the whole page come last.
     last: bool,
     token: Option<String>,
     objects: Vec<Object>,

@@ -1,7 +1,7 @@
 //! `SafePath` against the oracle, and the promises of ids.
 //!
 //! The input is texts with 0xFF between them, a byte that UTF-8 never holds: the path, then virtual roots. The first two
-//! texts are a pair of ids as well. Another such byte, 0xFE, stands for a thousand bytes of long components, so that short
+//! texts are a pair of ids as well. Another such byte, 0xFE, means a thousand bytes of long components, so that short
 //! inputs reach the longest path.
 #![no_main]
 

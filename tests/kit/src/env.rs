@@ -56,10 +56,12 @@ pub const EVIDENCE: Variable = variable(
     "where rigs write their tables; a run of some rows only writes if this is set",
     "target/evidence",
 );
+pub const BLESS: Variable =
+    variable("BENEATH_BLESS", "let the test of the modules write `docs/modules.md` anew", "unset");
 pub const RACE_OPS: Variable = variable(
     "BENEATH_RACE_OPS",
     "calls per kind of race and resolver, shared among the kind's operations",
-    "8000, or 2000 for sessions",
+    "8000, 3000 where names are counted, 2000 for sessions",
 );
 pub const RACE_KIND: Variable =
     variable("BENEATH_RACE_KIND", "run only the races whose name contains the text", "all");
@@ -97,6 +99,7 @@ pub const VARIABLES: &[Variable] = &[
     SEED,
     VERBOSE,
     EVIDENCE,
+    BLESS,
     RACE_OPS,
     RACE_KIND,
     RACE_DIR,

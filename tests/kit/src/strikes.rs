@@ -72,12 +72,7 @@ impl Strike {
     ///
     /// A guest cannot follow its own links out of its mount, so neither must this.
     pub fn apply(&self, at: &At<'_>) -> io::Result<()> {
-        let parent = at.entry.parent().unwrap_or(at.guest);
-        for dir in parent.ancestors().take_while(|dir| dir.starts_with(at.guest)) {
-            if !fs::symlink_metadata(dir)?.is_dir() {
-                return Err(io::ErrorKind::NotADirectory.into());
-            }
-        }
+        at.reaches(at.entry.parent().unwrap_or(at.guest))?;
         (self.act)(at)
     }
 
@@ -87,6 +82,27 @@ impl Strike {
 }
 
 impl At<'_> {
+    /// Whether a directory and every one above it are real.
+    fn reaches(&self, dir: &Path) -> io::Result<()> {
+        for dir in dir.ancestors().take_while(|dir| dir.starts_with(self.guest)) {
+            if !fs::symlink_metadata(dir)?.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry as a directory to act in.
+    fn inside(&self) -> io::Result<&Path> {
+        self.reaches(self.entry).map(|()| self.entry)
+    }
+
+    /// The leaf, for a strike that is aimed elsewhere.
+    fn leaf(&self) -> io::Result<&Path> {
+        let leaf = self.leaf.0;
+        self.reaches(leaf.parent().unwrap_or(leaf)).map(|()| leaf)
+    }
+
     /// Takes away whatever is there.
     fn vacate(&self) -> io::Result<&Path> {
         let names = (0..).map(|number| self.spare.with_file_name(format!("old-{number}")));
@@ -229,7 +245,7 @@ pub const STRIKES: &[Strike] = &[
     }),
     strike("exchanged with the sibling", &[TheLeaf, Parent], |at| at.exchange(at.sibling)),
     strike("exchanged with its child", &[DirectoryInLeaf], |at| {
-        fs::rename(at.entry.join("deeper"), at.spare)?;
+        fs::rename(at.inside()?.join("deeper"), at.spare)?;
         at.exchange(at.spare)
     }),
     strike(CLOSED, &[TheLeaf, DirectoryInLeaf, Parent, Grandparent, Session], |at| close_up(at.entry)),
@@ -255,13 +271,14 @@ pub const STRIKES: &[Strike] = &[
             }
         }
     }),
-    strike("new entry", &[Parent], |at| fs::write(at.entry.join("new"), "new\n")),
+    strike("new entry", &[Parent], |at| fs::write(at.inside()?.join("new"), "new\n")),
     strike("many new entries", &[Parent], |at| {
-        (0..40).try_for_each(|n| fs::write(at.entry.join(format!("new-{n}")), "new\n"))
+        let dir = at.inside()?;
+        (0..40).try_for_each(|n| fs::write(dir.join(format!("new-{n}")), "new\n"))
     }),
-    strike("moved to the leaf", &[Temporary], |at| fs::rename(at.entry, at.leaf.0)),
+    strike("moved to the leaf", &[Temporary], |at| fs::rename(at.entry, at.leaf()?)),
     strike("second name at the leaf", &[Temporary], |at| {
-        let leaf = At { entry: at.leaf.0, ..*at };
+        let leaf = At { entry: at.leaf()?, ..*at };
         fs::hard_link(at.entry, leaf.vacate()?)
     }),
 ];

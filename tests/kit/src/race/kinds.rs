@@ -20,6 +20,8 @@ use crate::scene::Scene;
 
 /// Calls per kind and resolver when nothing else is asked for.
 const QUICK: u64 = 8_000;
+/// The same for each operation of the kinds in which every operation gets the whole volume.
+const QUICK_EACH: u64 = 3_000;
 
 /// One attack.
 #[derive(Clone, Copy)]
@@ -226,12 +228,15 @@ fn bouts_of(kind: Kind) -> Vec<Bout> {
     let operations = OPERATIONS.iter().filter(|operation| (kind.fits)(operation));
     let aims: Vec<Aim> = operations.map(Aim::of).chain(variation(&kind)).collect();
     // What is left to chance where names are counted is so rare that each gets the whole volume.
-    let shares = if kind.counts_names() { 1 } else { aims.len() as u64 };
+    let (shares, quick) = match kind.counts_names() {
+        true => (1, QUICK_EACH),
+        false => (aims.len() as u64, QUICK),
+    };
     let bout = |aim: Aim| Bout {
         kind: kind.name,
         verb: aim.verb,
         shares,
-        quick: QUICK,
+        quick,
         never_refused: kind.never_refused.or_else(|| never_refused(&kind, &aim)),
         without_walk: (kind.trust == Trust::Links)
             .then_some("following links needs openat2; the walk answers Unsupported to every call"),

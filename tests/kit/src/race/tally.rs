@@ -75,16 +75,17 @@ impl Tally {
     }
 }
 
+/// `control` counts the calls of the naive host, and `caught` those that led it out.
 pub const COLUMNS: &[Column] = &[
     ("kind", 17),
     ("operation", 28),
-    ("resolver", 8),
-    ("calls", 9),
-    ("ok", 9),
-    ("refused", 9),
-    ("escapes", 7),
-    ("control: calls", 15),
-    ("control: escapes", 16),
+    ("resolver", 9),
+    ("calls", 8),
+    ("ok", 8),
+    ("refused", 8),
+    ("escapes", 8),
+    ("control", 8),
+    ("caught", 8),
 ];
 
 /// One bout through one resolver, with the control that ran on the same rig and must be caught so often per million calls.
