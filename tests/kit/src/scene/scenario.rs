@@ -194,12 +194,11 @@ fn controls() -> Vec<Scenario> {
     let mut known: Vec<Naive> = Vec::new();
     let mut controls = Vec::new();
     for operation in OPERATIONS {
+        let naive = operation.naive;
         // Several operations may be done in one naive way, which is judged once.
-        let Some(naive) =
-            operation.naive.filter(|naive| !known.iter().any(|known| std::ptr::fn_addr_eq(*known, *naive)))
-        else {
+        if known.iter().any(|known| std::ptr::fn_addr_eq(*known, naive)) {
             continue;
-        };
+        }
         known.push(naive);
         let caught = if operation.effect == Effect::SetsAccess { Caught::ByNames } else { Caught::ByStrike };
         // Named once for the life of the process.
