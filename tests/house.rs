@@ -221,38 +221,37 @@ fn no_module_uses_itself_through_others() {
     assert!(circles.is_empty(), "modules in circles: {circles:#?}");
 }
 
-/// Rooms of one house: the arrows between folders, and in each folder those between its files.
+/// The rooms that the modules of `room` use.
+fn used_by<'a>(room: &str, arrows: &'a BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<&'a str> {
+    let of_room = |module: &Module| module.first().is_some_and(|first| first == room);
+    let used = arrows.iter().filter(|(from, _)| of_room(from)).flat_map(|(_, to)| to);
+    used.filter_map(|to| to.first()).map(String::as_str).filter(|first| *first != room).collect()
+}
+
+/// The rooms as a diagram, and the files of each room as a table.
 fn picture(arrows: &BTreeMap<Module, BTreeSet<Module>>) -> String {
     let mut text = String::from(
         "# Modules\n\nWritten by `BENEATH_BLESS=1 cargo test --test house` from the source, and compared with it by \
-         `cargo test`. Each line lists what a module uses; in the upper table whole rooms, below the files of each room. \
-         No arrow points up, and there is no circle.\n\n| room | uses |\n|---|---|\n",
+         `cargo test`. An arrow means *uses*. None points up, and there is no circle, neither between rooms nor between \
+         files.\n\n```mermaid\ngraph TD\n",
     );
-    let rooms = LAYERS.iter().flat_map(|line| line.iter());
-    for room in rooms.clone() {
-        let of_room = |module: &&Module| module.first().is_some_and(|first| first == room);
-        let used: BTreeSet<&String> = arrows
-            .iter()
-            .filter(|(from, _)| of_room(from))
-            .flat_map(|(_, to)| to.iter().filter_map(|to| to.first()))
-            .filter(|first| *first != room)
-            .collect();
-        if arrows.keys().any(|module| of_room(&module)) {
-            let used: Vec<&str> = used.into_iter().map(String::as_str).collect();
-            writeln!(text, "| `{room}` | {} |", used.join(", ")).unwrap();
+    let rooms = || LAYERS.iter().flat_map(|line| line.iter());
+    for room in rooms() {
+        for used in used_by(room, arrows) {
+            writeln!(text, "    {room} --> {used}").unwrap();
         }
     }
-    for room in rooms {
+    text.push_str("```\n");
+    for room in rooms() {
         let files: Vec<_> = arrows.iter().filter(|(from, _)| from.len() > 1 && from[0] == **room).collect();
         if files.is_empty() {
             continue;
         }
-        writeln!(text, "\n## {room}\n\n| file | uses in the room |\n|---|---|").unwrap();
+        writeln!(text, "\n## {room}\n\n| file | uses of this room |\n|---|---|").unwrap();
         for (from, to) in files {
-            let used: Vec<String> =
-                to.iter().filter(|to| to.first() == from.first()).map(|to| to[1..].join("::")).collect();
-            let used: Vec<&str> =
-                used.iter().map(|name| if name.is_empty() { "(the noun)" } else { name.as_str() }).collect();
+            let inside = to.iter().filter(|to| to.first() == from.first());
+            let name = |to: &Module| if to.len() == 1 { room.to_string() } else { to[1..].join("::") };
+            let used: Vec<String> = inside.map(name).collect();
             writeln!(text, "| `{}` | {} |", from[1..].join("::"), used.join(", ")).unwrap();
         }
     }

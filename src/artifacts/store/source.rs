@@ -13,10 +13,10 @@ use super::backend::Backend;
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
-use cap_std::AmbientAuthority;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
 use crate::root::Root;
+use cap_std::AmbientAuthority;
 
 /// An object store, as restore and mirror see it. Cheap to clone.
 ///
