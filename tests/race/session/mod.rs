@@ -201,7 +201,7 @@ impl Exchange {
                 Some("a link inside a doomed tree is unlinked, which is no refusal")
             }
             (Self::DirLink | Self::FileLink | Self::HardLink | Self::HardLinkRace, Harden) => {
-                Some("links and files with several names are skipped and counted, which is no refusal")
+                Some("links are skipped, and files with several names are left and counted apart")
             }
             _ => None,
         }
