@@ -214,7 +214,7 @@ impl Run<'_> {
                 if *NAIVE && operation.opens_files {
                     return self.read(path, MOST);
                 }
-                let between_roots = operation.calls.contains(&"rename_to");
+                let between_roots = operation.calls("rename_to");
                 let other = if between_roots { Path::new("moved") } else { other.path() };
                 self.host(operation.name, path.path(), other, &content(*byte));
             }

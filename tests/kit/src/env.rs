@@ -38,83 +38,35 @@ impl Variable {
     }
 }
 
-const fn variable(name: &'static str, meaning: &'static str, default: &'static str) -> Variable {
-    Variable { name, meaning, default }
+/// Constants, and the table of them all.
+macro_rules! variables {
+    ($($constant:ident = $name:literal, $meaning:literal, $default:literal;)*) => {
+        $(pub const $constant: Variable = Variable { name: $name, meaning: $meaning, default: $default };)*
+        pub const VARIABLES: &[Variable] = &[$($constant),*];
+    };
 }
 
-pub const FULL: Variable = variable(
-    "BENEATH_TEST_FULL",
-    "every strike, every kill and every transition instead of a sample",
-    "unset",
-);
-pub const SEED: Variable =
-    variable("BENEATH_SEED", "the number that samples and guests draw from; every run prints its own", "1");
-pub const VERBOSE: Variable =
-    variable("BENEATH_VERBOSE", "print the calls and verdicts behind each row", "unset");
-pub const EVIDENCE: Variable = variable(
-    "BENEATH_EVIDENCE",
-    "where rigs write their tables; a run of some rows only writes if this is set",
-    "target/evidence",
-);
-pub const BLESS: Variable =
-    variable("BENEATH_BLESS", "let the test of the modules write `docs/modules.md` anew", "unset");
-pub const RACE_OPS: Variable = variable(
-    "BENEATH_RACE_OPS",
-    "calls per kind of race and resolver, shared among the kind's operations",
-    "8000, 3000 where names are counted, 2000 for sessions",
-);
-pub const RACE_KIND: Variable =
-    variable("BENEATH_RACE_KIND", "run only the races whose name contains the text", "all");
-pub const RACE_DIR: Variable =
-    variable("BENEATH_RACE_DIR", "where races are run", "/dev/shm, or where temporary files go");
-pub const SCALE: Variable = variable(
-    "BENEATH_SCALE",
-    "remove trees of a million levels and entries, or of this fraction of it",
-    "unset: skipped",
-);
-pub const FILESYSTEMS: Variable = variable(
-    "BENEATH_FILESYSTEMS",
-    "run the contract on file systems mounted for the purpose: 1 for all, or names with commas",
-    "unset: skipped",
-);
-pub const KILLS: Variable =
-    variable("BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full");
-pub const FULL_SIZE: Variable =
-    variable("BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files");
-pub const MOTO: Variable = variable("BENEATH_MOTO", "the program moto_server, an S3 server", "found on PATH");
-pub const WEED: Variable = variable("BENEATH_WEED", "the program weed, an S3 server", "found on PATH");
-pub const AZURITE: Variable = variable("BENEATH_AZURITE", "the program azurite-blob", "unset: skipped");
-pub const VENV: Variable = variable("BENEATH_VENV", "where CI installs the S3 servers", "target/stores");
-pub const BENCH_MESSAGES: Variable =
-    variable("BENEATH_BENCH_MESSAGES", "messages that the bench of sessions collects", "1000");
-pub const BENCH_ROUNDS: Variable = variable("BENEATH_BENCH_ROUNDS", "rounds of the bench of sessions", "15");
-pub const FUZZ_NAIVE: Variable = variable(
-    "BENEATH_FUZZ_NAIVE",
-    "let the fuzz target of the operations read by path, which it must notice at once",
-    "unset",
-);
-
-pub const VARIABLES: &[Variable] = &[
-    FULL,
-    SEED,
-    VERBOSE,
-    EVIDENCE,
-    BLESS,
-    RACE_OPS,
-    RACE_KIND,
-    RACE_DIR,
-    SCALE,
-    FILESYSTEMS,
-    KILLS,
-    FULL_SIZE,
-    MOTO,
-    WEED,
-    AZURITE,
-    VENV,
-    BENCH_MESSAGES,
-    BENCH_ROUNDS,
-    FUZZ_NAIVE,
-];
+variables! {
+    FULL = "BENEATH_TEST_FULL", "every strike, every kill and every transition instead of a sample", "unset";
+    SEED = "BENEATH_SEED", "the number that samples and guests draw from; every run prints its own", "1";
+    VERBOSE = "BENEATH_VERBOSE", "print the calls and verdicts behind each row", "unset";
+    EVIDENCE = "BENEATH_EVIDENCE", "where rigs write their tables; a run of some rows only writes if this is set", "target/evidence";
+    BLESS = "BENEATH_BLESS", "let the test of the modules write `docs/modules.md` anew", "unset";
+    RACE_OPS = "BENEATH_RACE_OPS", "calls per kind of race and resolver, shared among the kind's operations", "8000, 3000 where names are counted, 2000 for sessions";
+    RACE_KIND = "BENEATH_RACE_KIND", "run only the races whose name contains the text", "all";
+    RACE_DIR = "BENEATH_RACE_DIR", "where races are run", "/dev/shm, or where temporary files go";
+    SCALE = "BENEATH_SCALE", "remove trees of a million levels and entries, or of this fraction of it", "unset: skipped";
+    FILESYSTEMS = "BENEATH_FILESYSTEMS", "run the contract on file systems mounted for the purpose: 1 for all, or names with commas", "unset: skipped";
+    KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
+    FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
+    MOTO = "BENEATH_MOTO", "the program moto_server, an S3 server", "found on PATH";
+    WEED = "BENEATH_WEED", "the program weed, an S3 server", "found on PATH";
+    AZURITE = "BENEATH_AZURITE", "the program azurite-blob", "unset: skipped";
+    VENV = "BENEATH_VENV", "where CI installs the S3 servers", "target/stores";
+    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages that the bench of sessions collects", "1000";
+    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the bench of sessions", "15";
+    FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";
+}
 
 /// Variables by which a test instructs the child that it starts; nobody sets them by hand. Names that end in `_` stand for all
 /// that begin so.

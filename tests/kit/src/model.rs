@@ -102,7 +102,7 @@ impl Model {
             _ => Meant::Entry,
         };
         match operation.effect {
-            Effect::MovesAway if operation.calls.contains(&"rename_to") => {
+            Effect::MovesAway if operation.calls("rename_to") => {
                 let path = checked(raw, meant)?;
                 self.parent(&path)?;
                 self.get(&path)?;
@@ -123,7 +123,7 @@ impl Model {
             }
             (Effect::Reads, On::Directory) => {
                 self.reach(&path)?;
-                let whole = operation.calls.contains(&"walk");
+                let whole = operation.calls("walk");
                 let entries = Some(self.beneath(&path, whole));
                 return Ok(Answer { entries, ..Answer::default() });
             }

@@ -56,9 +56,8 @@ pub enum Leaf {
 
 /// One operation.
 pub struct Operation {
+    /// The function of `Root`, and after a comma what is done with its result or which end of it the path is.
     pub name: &'static str,
-    /// The public functions that it goes through: of `Root`, or of the type that is named.
-    pub calls: &'static [&'static str],
     pub on: On,
     /// Whether the path may be `.`, the root itself.
     pub takes_dot: bool,
@@ -68,7 +67,7 @@ pub struct Operation {
     pub opens_files: bool,
     pub run: fn(&Task<'_>) -> Result<Success>,
     /// The same done by path: look at it, approve it, use it. Every rig must catch it.
-    pub naive: Option<Naive>,
+    pub naive: Naive,
 }
 
 impl std::fmt::Debug for Operation {
@@ -125,16 +124,24 @@ pub const MOST: u64 = 1 << 20;
 
 const fn row(
     name: &'static str,
-    calls: &'static [&'static str],
-    on: On,
     leaf: Leaf,
     effect: Effect,
+    naive: Naive,
     run: fn(&Task<'_>) -> Result<Success>,
 ) -> Operation {
-    Operation { name, calls, on, takes_dot: false, leaf, effect, opens_files: false, run, naive: None }
+    let on = match (effect, leaf) {
+        (Effect::SetsAccess | Effect::MovesAway | Effect::MovesHere, _) => On::Entry,
+        (Effect::MakesDirectories, _) | (_, Leaf::Directory | Leaf::EmptyDirectory) => On::Directory,
+        _ => On::File,
+    };
+    Operation { name, on, takes_dot: false, leaf, effect, opens_files: false, run, naive }
 }
 
 impl Operation {
+    const fn on(self, on: On) -> Self {
+        Self { on, ..self }
+    }
+
     const fn takes_dot(self) -> Self {
         Self { takes_dot: true, ..self }
     }
@@ -143,8 +150,9 @@ impl Operation {
         Self { opens_files: true, ..self }
     }
 
-    const fn naive(self, naive: Naive) -> Self {
-        Self { naive: Some(naive), ..self }
+    /// Whether it goes through this function.
+    pub fn calls(&self, function: &str) -> bool {
+        self.name.split(", ").any(|called| called == function)
     }
 
     /// Runs the operation on a root that is its own other end.
@@ -155,150 +163,87 @@ impl Operation {
 }
 
 pub const OPERATIONS: &[Operation] = &[
-    row("read_contained", &["read_contained"], On::File, Leaf::File, Effect::Reads, |task| {
+    row("read_contained", Leaf::File, Effect::Reads, naive::read, |task| {
         task.root.read_contained(task.path, MOST).map(|bytes| Success::read(&bytes))
     })
-    .opens_files()
-    .naive(naive::read),
-    row(
-        "open_contained",
-        &["open_contained", "ContainedFile::read_to_limit"],
-        On::File,
-        Leaf::File,
-        Effect::Reads,
-        |task| {
-            let mut file = task.root.open_contained(task.path)?;
-            let mut bytes = vec![0; 4000];
-            // The public error of `Read` is not judged: what is left is read with the typed call.
-            let first = file.read(&mut bytes).unwrap_or(0);
-            bytes.truncate(first);
-            bytes.extend(file.read_to_limit(MOST)?);
-            let opened = Success::found(task.path, file.metadata().ino());
-            Ok(Success { entries: opened.entries, ..Success::read(&bytes) })
-        },
-    )
-    .opens_files()
-    .naive(naive::read),
-    row("metadata", &["metadata"], On::Entry, Leaf::File, Effect::Reads, |task| {
+    .opens_files(),
+    row("open_contained", Leaf::File, Effect::Reads, naive::read, |task| {
+        let mut file = task.root.open_contained(task.path)?;
+        let mut bytes = vec![0; 4000];
+        // The public error of `Read` is not judged: what is left is read with the typed call.
+        let first = file.read(&mut bytes).unwrap_or(0);
+        bytes.truncate(first);
+        bytes.extend(file.read_to_limit(MOST)?);
+        let opened = Success::found(task.path, file.metadata().ino());
+        Ok(Success { entries: opened.entries, ..Success::read(&bytes) })
+    })
+    .opens_files(),
+    row("metadata", Leaf::File, Effect::Reads, naive::metadata, |task| {
         let metadata = task.root.metadata(task.path)?;
         assert!(!metadata.is_symlink(), "metadata never describes a link");
         Ok(Success::found(task.path, metadata.ino()))
     })
-    .takes_dot()
-    .naive(naive::metadata),
-    row("descend", &["descend"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
+    .on(On::Entry)
+    .takes_dot(),
+    row("descend", Leaf::Directory, Effect::Reads, naive::list, |task| {
         gather(task.root.descend(task.path)?.list(".")?)
     })
-    .takes_dot()
-    .naive(naive::list),
-    row("list", &["list"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
-        gather(task.root.list(task.path)?)
-    })
-    .takes_dot()
-    .naive(naive::list),
-    row("walk", &["walk"], On::Directory, Leaf::Directory, Effect::Reads, |task| {
+    .takes_dot(),
+    row("list", Leaf::Directory, Effect::Reads, naive::list, |task| gather(task.root.list(task.path)?))
+        .takes_dot(),
+    row("walk", Leaf::Directory, Effect::Reads, naive::walk, |task| {
         gather(task.root.walk(task.path, WalkLimits::default())?)
     })
-    .takes_dot()
-    .naive(naive::walk),
-    row("write_exclusive", &["write_exclusive"], On::File, Leaf::Absent, Effect::Creates, |task| {
+    .takes_dot(),
+    row("write_exclusive", Leaf::Absent, Effect::Creates, naive::write, |task| {
         task.root.write_exclusive(task.path, task.data).map(done)
-    })
-    .naive(naive::write),
-    row(
-        "new_file, commit",
-        &["new_file", "NewFile::commit"],
-        On::File,
-        Leaf::Absent,
-        Effect::Creates,
-        |task| stream(task)?.commit().map(done),
-    )
-    .naive(naive::write),
-    row(
-        "new_file, commit_as",
-        &["new_file", "NewFile::commit_as"],
-        On::File,
-        Leaf::Absent,
-        Effect::Creates,
-        |task| stream(task)?.commit_as(task.path.file_name().unwrap_or_default()).map(done),
-    )
-    .naive(naive::write),
-    row(
-        "new_file, commit_replace",
-        &["new_file", "NewFile::commit_replace"],
-        On::File,
-        Leaf::File,
-        Effect::Replaces,
-        |task| stream(task)?.commit_replace().map(done),
-    )
-    .naive(naive::replace),
-    row("replace", &["replace"], On::File, Leaf::File, Effect::Replaces, |task| {
+    }),
+    row("new_file, commit", Leaf::Absent, Effect::Creates, naive::write, |task| {
+        stream(task)?.commit().map(done)
+    }),
+    row("new_file, commit_as", Leaf::Absent, Effect::Creates, naive::write, |task| {
+        stream(task)?.commit_as(task.path.file_name().unwrap_or_default()).map(done)
+    }),
+    row("new_file, commit_replace", Leaf::File, Effect::Replaces, naive::replace, |task| {
+        stream(task)?.commit_replace().map(done)
+    }),
+    row("replace", Leaf::File, Effect::Replaces, naive::replace, |task| {
         task.root.replace(task.path, task.data).map(done)
-    })
-    .naive(naive::replace),
-    row("ensure_dir", &["ensure_dir"], On::Directory, Leaf::Absent, Effect::MakesDirectories, |task| {
+    }),
+    row("ensure_dir", Leaf::Absent, Effect::MakesDirectories, naive::ensure_dir, |task| {
         task.root.ensure_dir(task.path).map(|_| Success::default())
-    })
-    .naive(naive::ensure_dir),
-    row("set_access", &["set_access"], On::Entry, Leaf::File, Effect::SetsAccess, |task| {
+    }),
+    row("set_access", Leaf::File, Effect::SetsAccess, naive::set_access, |task| {
         task.root.set_access(task.path, ACCESS, Execute::Clear).map(|_| Success::default())
     })
-    .takes_dot()
-    .naive(naive::set_access),
-    row("rename, from", &["rename"], On::Entry, Leaf::File, Effect::MovesAway, |task| {
+    .takes_dot(),
+    row("rename, from", Leaf::File, Effect::MovesAway, naive::rename, |task| {
         task.root.rename(task.path, task.other).map(done)
-    })
-    .naive(naive::rename),
-    row("rename, to", &["rename"], On::Entry, Leaf::Absent, Effect::MovesHere, |task| {
+    }),
+    row("rename, to", Leaf::Absent, Effect::MovesHere, naive::rename_here, |task| {
         task.root.rename(task.other, task.path).map(done)
-    })
-    .naive(naive::rename_here),
-    row("rename_to", &["rename_to"], On::Entry, Leaf::Directory, Effect::MovesAway, |task| {
+    }),
+    row("rename_to", Leaf::Directory, Effect::MovesAway, naive::rename, |task| {
         let name = task.other.file_name().unwrap_or_default();
         task.root.rename_to(task.path, task.host, name).map(done)
-    })
-    .naive(naive::rename),
-    row("remove_file", &["remove_file"], On::File, Leaf::File, Effect::RemovesEntry, |task| {
+    }),
+    row("remove_file", Leaf::File, Effect::RemovesEntry, naive::remove_file, |task| {
         task.root.remove_file(task.path).map(done)
-    })
-    .naive(naive::remove_file),
-    row("remove_dir", &["remove_dir"], On::Directory, Leaf::EmptyDirectory, Effect::RemovesEntry, |task| {
+    }),
+    row("remove_dir", Leaf::EmptyDirectory, Effect::RemovesEntry, naive::remove_dir, |task| {
         task.root.remove_dir(task.path).map(done)
-    })
-    .naive(naive::remove_dir),
-    row(
-        "remove_tree_contained",
-        &["remove_tree_contained"],
-        On::Directory,
-        Leaf::Directory,
-        Effect::RemovesTree,
-        |task| task.root.remove_tree_contained(task.path).map(|removed| Success::removed(&removed)),
-    )
-    .naive(naive::remove_tree),
-    row(
-        "remove_tree_contained_within",
-        &["remove_tree_contained_within"],
-        On::Directory,
-        Leaf::Directory,
-        Effect::RemovesTree,
-        |task| {
-            let removed = task.root.remove_tree_contained_within(task.path, Budget::default())?;
-            Ok(Success::removed(&removed))
-        },
-    )
-    .naive(naive::remove_tree),
-    row(
-        "remove_tree_quarantined",
-        &["remove_tree_quarantined"],
-        On::Directory,
-        Leaf::Directory,
-        Effect::RemovesTree,
-        |task| {
-            let removed = task.root.remove_tree_quarantined(task.path, task.host, Budget::default())?;
-            Ok(Success::removed(&removed))
-        },
-    )
-    .naive(naive::remove_tree),
+    }),
+    row("remove_tree_contained", Leaf::Directory, Effect::RemovesTree, naive::remove_tree, |task| {
+        task.root.remove_tree_contained(task.path).map(|removed| Success::removed(&removed))
+    }),
+    row("remove_tree_contained_within", Leaf::Directory, Effect::RemovesTree, naive::remove_tree, |task| {
+        let removed = task.root.remove_tree_contained_within(task.path, Budget::default())?;
+        Ok(Success::removed(&removed))
+    }),
+    row("remove_tree_quarantined", Leaf::Directory, Effect::RemovesTree, naive::remove_tree, |task| {
+        let removed = task.root.remove_tree_quarantined(task.path, task.host, Budget::default())?;
+        Ok(Success::removed(&removed))
+    }),
 ];
 
 /// Public functions of `Root` that take no path of a guest.

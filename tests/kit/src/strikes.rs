@@ -282,12 +282,3 @@ pub const STRIKES: &[Strike] = &[
         fs::hard_link(at.entry, leaf.vacate()?)
     }),
 ];
-
-/// The strike with this name.
-#[track_caller]
-pub fn strike_named(name: &str) -> &'static Strike {
-    match STRIKES.iter().find(|strike| strike.name == name) {
-        Some(strike) => strike,
-        None => panic!("there is no strike {name:?}"),
-    }
-}

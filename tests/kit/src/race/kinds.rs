@@ -166,7 +166,7 @@ fn renames(operation: &Operation) -> bool {
 }
 
 fn walks(operation: &Operation) -> bool {
-    operation.calls.contains(&"walk")
+    operation.calls("walk")
 }
 
 fn on_tree(operation: &Operation) -> bool {
@@ -268,7 +268,7 @@ impl Play {
     fn naive(&self) -> Option<Naive> {
         match self.kind.counts_names() && self.aim.operation.opens_files {
             true => Some(read_counted),
-            false => self.aim.operation.naive,
+            false => Some(self.aim.operation.naive),
         }
     }
 }
