@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 
 use beneath::ResolverChoice;
+use beneath_kit::naive::Caught;
 use beneath_kit::operations::Effect;
 use beneath_kit::rig::{Rig, Row};
 use beneath_kit::scene::judge::Leniency;
 use beneath_kit::scene::place::Places;
-use beneath_kit::scene::scenario::Caught;
 use beneath_kit::scene::stage::{PATIENCE, Stage};
 use beneath_kit::scene::victim::Report;
 use beneath_kit::scene::{Scene, data};

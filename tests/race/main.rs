@@ -29,7 +29,13 @@ fn main() -> ExitCode {
     if let Some(ended) = race::play_part(&bouts) {
         return ended;
     }
-    rig::main("race", COLUMNS, &[], |rig| run(rig, &bouts))
+    // A long run, or one of some kinds, leaves the table of the short one alone.
+    let name = match (env::RACE_OPS.is_set(), env::RACE_KIND.is_set()) {
+        (true, _) => "race-long",
+        (false, true) => "race-part",
+        (false, false) => "race",
+    };
+    rig::main(name, COLUMNS, &[], |rig| run(rig, &bouts))
 }
 
 fn bouts() -> Vec<Bout> {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use beneath::Durability;
 use beneath_kit::env;
+use beneath_kit::naive::Caught;
 use beneath_kit::rig::Dice;
 use beneath_kit::scene::lack::Lack;
 use beneath_kit::scene::place::Devices;
-use beneath_kit::scene::scenario::{Caught, SCENARIOS, Scenario};
+use beneath_kit::scene::scenario::{SCENARIOS, Scenario};
 use beneath_kit::scene::stage::Play;
 use beneath_kit::scene::target::{Blow, blows};
 use beneath_kit::strikes::{Aim, LINKED, TO_A_DIRECTORY, UNLINKED};

@@ -239,14 +239,16 @@ pub struct Flawed {
     pub name: &'static str,
     pub leaf: Leaf,
     pub effect: Effect,
-    pub breaks: Breaks,
+    pub caught: Caught,
     pub run: Naive,
 }
 
-/// What breaks a flawed call.
+/// What must catch a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breaks {
-    /// A second name that comes and goes.
+pub enum Caught {
+    /// One strike between check and use.
+    ByStrike,
+    /// A second name that comes and goes, in two strikes.
     ByNames,
     /// A call that fails.
     ByFaults,
@@ -257,14 +259,14 @@ pub const FLAWED: &[Flawed] = &[
         name: "control: count names",
         leaf: Leaf::File,
         effect: Effect::Reads,
-        breaks: Breaks::ByNames,
+        caught: Caught::ByNames,
         run: read_counted,
     },
     Flawed {
         name: "control: leak",
         leaf: Leaf::File,
         effect: Effect::Reads,
-        breaks: Breaks::ByFaults,
+        caught: Caught::ByFaults,
         run: |attempt| {
             let mut file = File::open(attempt.full())?;
             let mut bytes = Vec::new();
@@ -280,7 +282,7 @@ pub const FLAWED: &[Flawed] = &[
         name: TEARING,
         leaf: Leaf::Absent,
         effect: Effect::Creates,
-        breaks: Breaks::ByFaults,
+        caught: Caught::ByFaults,
         run: |attempt| {
             let mut file = private().create_new(true).open(attempt.full())?;
             let (first, second) = attempt.data.split_at(attempt.data.len() / 3);

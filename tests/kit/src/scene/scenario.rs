@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::lack::Lack;
 use super::{Leaf, data};
-use crate::naive::{Attempt, Breaks, FLAWED, Naive, Trust};
+use crate::naive::{Attempt, Caught, FLAWED, Naive, Trust};
 use crate::operations::{Effect, MOST, OPERATIONS, Operation, Success, Task, operation};
 
 pub const LEAF: &str = "g/p/leaf";
@@ -40,16 +40,6 @@ pub enum Call {
     Crate(fn(&Task<'_>) -> Result<Success>),
     /// A control that checks first, or is flawed otherwise.
     Naive(Naive, Caught),
-}
-
-/// What must catch a control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caught {
-    /// One strike between check and use.
-    ByStrike,
-    /// A second name that comes and goes, in two strikes.
-    ByNames,
-    ByFaults,
 }
 
 impl Scenario {
@@ -217,13 +207,7 @@ fn controls() -> Vec<Scenario> {
         effect: flawed.effect,
         opens_files: false,
         counts_names: false,
-        call: Call::Naive(
-            flawed.run,
-            match flawed.breaks {
-                Breaks::ByNames => Caught::ByNames,
-                Breaks::ByFaults => Caught::ByFaults,
-            },
-        ),
+        call: Call::Naive(flawed.run, flawed.caught),
         ..Scenario::of(operation("read_contained"))
     }));
     controls

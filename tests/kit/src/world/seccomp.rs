@@ -3,30 +3,11 @@
 use std::collections::BTreeMap;
 use std::thread;
 
+use nix::libc;
 use rustix::io::Errno;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
-
-#[cfg(target_arch = "x86_64")]
-mod number {
-    pub(super) const FLOCK: i64 = 73;
-    pub(super) const OPENAT: i64 = 257;
-    pub(super) const UNLINKAT: i64 = 263;
-    pub(super) const LINKAT: i64 = 265;
-    pub(super) const RENAMEAT2: i64 = 316;
-    pub(super) const STATX: i64 = 332;
-}
-#[cfg(not(target_arch = "x86_64"))]
-mod number {
-    pub(super) const FLOCK: i64 = 32;
-    pub(super) const OPENAT: i64 = 56;
-    pub(super) const UNLINKAT: i64 = 35;
-    pub(super) const LINKAT: i64 = 37;
-    pub(super) const RENAMEAT2: i64 = 276;
-    pub(super) const STATX: i64 = 291;
-}
-const OPENAT2: i64 = 437;
 
 const TMPFILE_BIT: u64 = 0o20_000_000;
 const AT_EMPTY_PATH: u64 = 0x1000;
@@ -66,19 +47,21 @@ impl Denial {
     fn parts(self) -> (i64, Option<(u8, SeccompCmpOp, u64)>, Errno) {
         let set = |argument, bit| Some((argument, SeccompCmpOp::MaskedEq(bit), bit));
         match self {
-            Self::Openat2(errno) => (OPENAT2, None, errno),
-            Self::Openat2Below(fd, errno) => (OPENAT2, Some((0, SeccompCmpOp::Ne, fd.into())), errno),
-            Self::Tmpfile(errno) => (number::OPENAT, set(2, TMPFILE_BIT), errno),
-            Self::LinkEmptyPath(errno) => (number::LINKAT, set(4, AT_EMPTY_PATH), errno),
-            Self::LinkFollow(errno) => (number::LINKAT, set(4, AT_SYMLINK_FOLLOW), errno),
-            Self::RenameNoReplace(errno) => (number::RENAMEAT2, set(4, RENAME_NOREPLACE), errno),
-            Self::Rename(errno) => (number::RENAMEAT2, None, errno),
-            Self::Unlink(errno) => {
-                (number::UNLINKAT, Some((2, SeccompCmpOp::MaskedEq(AT_REMOVEDIR), 0)), errno)
+            Self::Openat2(errno) => (libc::SYS_openat2, None, errno),
+            Self::Openat2Below(fd, errno) => {
+                (libc::SYS_openat2, Some((0, SeccompCmpOp::Ne, fd.into())), errno)
             }
-            Self::RemoveDir(errno) => (number::UNLINKAT, set(2, AT_REMOVEDIR), errno),
-            Self::Statx(errno) => (number::STATX, None, errno),
-            Self::Flock(errno) => (number::FLOCK, None, errno),
+            Self::Tmpfile(errno) => (libc::SYS_openat, set(2, TMPFILE_BIT), errno),
+            Self::LinkEmptyPath(errno) => (libc::SYS_linkat, set(4, AT_EMPTY_PATH), errno),
+            Self::LinkFollow(errno) => (libc::SYS_linkat, set(4, AT_SYMLINK_FOLLOW), errno),
+            Self::RenameNoReplace(errno) => (libc::SYS_renameat2, set(4, RENAME_NOREPLACE), errno),
+            Self::Rename(errno) => (libc::SYS_renameat2, None, errno),
+            Self::Unlink(errno) => {
+                (libc::SYS_unlinkat, Some((2, SeccompCmpOp::MaskedEq(AT_REMOVEDIR), 0)), errno)
+            }
+            Self::RemoveDir(errno) => (libc::SYS_unlinkat, set(2, AT_REMOVEDIR), errno),
+            Self::Statx(errno) => (libc::SYS_statx, None, errno),
+            Self::Flock(errno) => (libc::SYS_flock, None, errno),
         }
     }
 
