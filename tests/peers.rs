@@ -3,6 +3,8 @@
 //! The README's comparison refers to these tests. Each lets the guest act at a fixed point, so nothing depends on timing,
 //! and each asserts what every peer does: if one gets better, the test fails and the table is to be changed.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
