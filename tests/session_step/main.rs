@@ -187,7 +187,7 @@ impl Player {
             stops.flat_map(|stop| pairs(self.scenario).map(move |pair| (stop, pair))).collect();
         row.pairs = chosen.len();
         if !env::FULL.is_set() && !self.scenario.control {
-            chosen = Dice::new(seed).sample(chosen, SAMPLE);
+            chosen = Dice::new(seed).sample(chosen, env::SAMPLE.number().unwrap_or(SAMPLE));
         }
         row.played = chosen.len();
         for ((index, call), (strike, target)) in chosen {

@@ -132,7 +132,7 @@ pub(crate) fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Time
     let sample = match job.strikes {
         Strikes::Twice => TWICE_SAMPLE,
         _ if full() => usize::MAX,
-        _ => SAMPLE,
+        _ => env::SAMPLE.number().unwrap_or(SAMPLE),
     };
     if all.len() <= sample {
         return all;

@@ -48,6 +48,7 @@ macro_rules! variables {
 
 variables! {
     FULL = "BENEATH_TEST_FULL", "every strike, every kill and every transition instead of a sample", "unset";
+    SAMPLE = "BENEATH_SAMPLE", "how many pairs of a row the steppers play", "60 in step, 100 in session_step";
     SEED = "BENEATH_SEED", "the number that samples and guests draw from; every run prints its own", "1";
     VERBOSE = "BENEATH_VERBOSE", "print the calls and verdicts behind each row", "unset";
     EVIDENCE = "BENEATH_EVIDENCE", "where rigs write their tables; a run of some rows only writes if this is set", "target/evidence";
