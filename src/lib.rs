@@ -78,7 +78,7 @@
 //! * `json`: messages whose attachments are base64 in JSON.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `tracing`: each refusal of the session layer as an event.
-//! * `serde`: names, paths and ids as checked strings.
+//! * `serde`: names, paths and ids as checked strings; reports and errors can be serialised.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
