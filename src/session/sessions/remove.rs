@@ -10,6 +10,8 @@
 
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use super::{REMOVED, Sessions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
@@ -86,8 +88,11 @@ impl Sessions {
             return Ok(None);
         }
         // Somebody may have removed it before the lock was held, and made it anew.
-        if Identity::of(&dir).ok() != Identity::at(&self.root, id).ok() {
-            return Ok(Some(Removed::all()));
+        let unknown = |errno| Error::from_errno("remove session", id, errno);
+        match Identity::at(&self.root, id) {
+            Ok(now) if now == Identity::of(&dir).map_err(unknown)? => {}
+            Ok(_) | Err(Errno::NOENT) => return Ok(Some(Removed::all())),
+            Err(errno) => return Err(unknown(errno)),
         }
         let doomed = format!("{REMOVED}{}", SessionId::generate()?);
         let in_place = match self.root.rename(id, &doomed) {
