@@ -83,6 +83,26 @@ fn reads_in_place_where_the_host_side_is_on_another_mount() {
 }
 
 #[test]
+fn what_stays_of_a_cleared_message_is_reported_and_known_as_the_hosts() {
+    let Some((guest, host, session)) = across_mounts() else { return };
+    for (files, entries, in_outbox) in [(50, 10, 1), (0, 1, 0)] {
+        let budget = Budget::default().with_entries(entries);
+        let session = session.clone().with_config(SessionsConfig::default().with_budget(budget));
+        fs::create_dir(guest.path().join("outbox/42")).unwrap();
+        (0..files).for_each(|file| fs::write(guest.path().join(format!("outbox/42/{file}")), "x").unwrap());
+        let claim = session.outbox().claim(&id()).unwrap().unwrap();
+        let ticket = claim.ticket().clone();
+        assert!(!claim.clear().is_complete(), "{files} files");
+        assert_eq!(names(&guest.path().join("outbox")).len(), in_outbox);
+        assert!(names(&host.path().join("trash")).contains(&ticket.to_string()));
+        let messages = session.outbox().messages().unwrap();
+        assert_eq!((messages.entries.len(), messages.refused.total), (0, 0), "it is the host's");
+        assert!(session.outbox().pending().unwrap().is_empty());
+        fs::remove_dir_all(guest.path().join(format!("outbox/.beneath-{ticket}"))).ok();
+    }
+}
+
+#[test]
 fn a_claim_in_place_survives_a_crash_with_its_ticket_and_can_be_released() {
     let Some((guest, host, session)) = across_mounts() else { return };
     send(guest.path(), "first");

@@ -239,12 +239,12 @@ impl Claim {
         let budget = self.session.config().budget();
         let (trash, name) = (self.session.trash()?, self.slot.name());
         // A sync that fails does no harm: after a power cut it is pending, and in the ledger.
-        let (slot, aside) = match self.session.claimed()?.move_to(&name, trash, &name) {
-            Ok(_) => {
-                // The ticket in the trash says that the entry in the outbox is the host's, so it goes last.
-                let aside = self.remove_aside();
-                (trash.remove_tree_contained_within(&name, budget)?, aside)
-            }
+        match self.session.claimed()?.move_to(&name, trash, &name) {
+            // The ticket in the trash says that the entry in the outbox is the host's: it goes last, and stays with what stays.
+            Ok(_) => match self.remove_aside().transpose()? {
+                Some(aside) if !aside.is_complete() => Ok(aside),
+                aside => Ok(with(aside, trash.remove_tree_contained_within(&name, budget)?)),
+            },
             // A person has removed one of the two directories: look them up again.
             Err(_) => {
                 let trash = self.session.host().ensure_and_descend(TRASH)?.0;
@@ -253,10 +253,9 @@ impl Claim {
                     Err(error) if error.kind() == ErrorKind::NotFound => Removed::all(),
                     removed => removed?,
                 };
-                (slot, self.remove_aside())
+                Ok(with(self.remove_aside().transpose()?, slot))
             }
-        };
-        aside.unwrap_or(Ok(slot))
+        }
     }
 
     /// Removes a message that is in place.
@@ -303,4 +302,12 @@ impl Claim {
             }
         }
     }
+}
+
+/// What was removed of a message: of the part in place the counts, if there is one, and of both what stays.
+fn with(aside: Option<Removed>, slot: Removed) -> Removed {
+    let Some(mut removed) = aside else { return slot };
+    removed.complete &= slot.complete;
+    removed.left.absorb(slot.left);
+    removed
 }
