@@ -171,9 +171,18 @@ impl Delivery {
             }
         }
         if self.made_directory {
-            // It stays only if something else is in it by now.
-            let directory = Part::Inbox.as_ref().join(&self.id);
-            removed.directories += u64::from(self.session.guest().remove_dir(directory).is_ok());
+            match self.session.guest().remove_dir(Part::Inbox.as_ref().join(&self.id)) {
+                Ok(()) => removed.directories += 1,
+                // It is gone, or something else is in it by now.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {}
+                // What stays in it is reported.
+                Err(_) if !removed.complete => {}
+                Err(error) => {
+                    event::refused("roll back", &error);
+                    removed.left.add("", error);
+                    removed.complete = false;
+                }
+            }
         }
         removed
     }
