@@ -31,7 +31,8 @@ use crate::root::Root;
 ///
 /// Once a session of [`Sessions`](super::Sessions) was removed, every call through a handle that is still open fails with
 /// [`NotFound`](crate::ErrorKind::NotFound), also if the id was made anew. The roots [`guest`](Self::guest) and
-/// [`host`](Self::host) themselves do not look.
+/// [`host`](Self::host) themselves do not look. Where a session cannot be renamed, as in a lower layer of an overlay, it is removed
+/// in place: until that is complete only [`try_lock`](Self::try_lock) and opening it notice.
 #[derive(Clone, Debug)]
 pub struct Session {
     places: Arc<Places>,

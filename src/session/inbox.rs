@@ -130,7 +130,7 @@ impl Inbox {
     /// or the guest's mount point in front. Nothing else is tried.
     ///
     /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath) for any other form; those of
+    /// [`Escape`](ErrorKind::Escape) for a path that would leave, [`InvalidPath`](ErrorKind::InvalidPath) for any other form; those of
     /// [`Root::open_contained`](crate::Root::open_contained).
     ///
     /// # Races

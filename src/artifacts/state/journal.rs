@@ -56,7 +56,8 @@ pub(crate) fn read(state: &Root) -> Result<Phase> {
         Some("publishing") => {
             let policy = words.next().and_then(OnLocal::from_word);
             let prefix = words.next().and_then(unescape);
-            let refused = words.next().and_then(|number| number.parse().ok());
+            // Without a number nobody knows: then it counts as not complete.
+            let refused = words.next().map_or(Some(1), |number| number.parse().ok());
             let (Some(policy), Some(prefix), Some(refused)) = (policy, prefix, refused) else {
                 return Ok(Phase::Fetching);
             };

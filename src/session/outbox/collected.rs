@@ -133,8 +133,10 @@ impl<T> Collector<T> {
 
 /// A name that may be read: one component, a dotfile included.
 pub(super) fn one_name(raw: &str, operation: &'static str) -> Result<SafePath> {
-    let path =
-        SafePath::new(raw).map_err(|error| error.again(operation).with_kind(ErrorKind::InvalidName))?;
+    let path = SafePath::new(raw).map_err(|error| match error.kind() {
+        ErrorKind::Escape => error.again(operation),
+        _ => error.again(operation).with_kind(ErrorKind::InvalidName),
+    })?;
     match path.depth() {
         1 => Ok(path),
         _ => Err(Error::new(operation, raw, ErrorKind::InvalidName).with_detail("is not one component")),
