@@ -8,20 +8,56 @@ use std::fs;
 use std::process::Command;
 
 use beneath::{Access, Durability, HardLinks, Policy, ResolverChoice, Root, ambient_authority};
-use beneath_kit::operations::{OPERATIONS, RENAME_SOURCE};
+use beneath_kit::operations::{Leaf, OPERATIONS, Operation, RENAME_SOURCE};
 use beneath_kit::seccomp::{Denial, denied};
 use beneath_kit::{Arena, child, skip, tree};
 
 const BEGIN: &str = "beneath-region-begins";
 const END: &str = "beneath-region-ends";
+/// Begins the names of the operations that succeeded, after the end of a region.
+const SUCCEEDED: &str = "beneath-succeeded: ";
 
 /// A call that does nothing but show up in the trace.
 fn mark(name: &str) {
     let _ = fs::symlink_metadata(name);
 }
 
+fn policies() -> [Policy; 3] {
+    [
+        Policy::default(),
+        Policy::default().with_durability(Durability::Full).with_access(Access::shared()),
+        Policy::default().with_hard_links(HardLinks::Allow),
+    ]
+}
+
+/// Where an operation finds what it needs to succeed: what others do to the tree must not come before it.
+fn scene(round: usize, op: &Operation) -> String {
+    format!("scene-{round}-{}", op.name)
+}
+
+fn build_scenes(arena: &Arena) {
+    for round in 0..policies().len() {
+        for op in OPERATIONS {
+            let scene = scene(round, op);
+            let leaf = format!("{scene}/leaf");
+            arena.file(format!("{scene}/{RENAME_SOURCE}"), "x");
+            match op.leaf {
+                Leaf::Absent => arena,
+                Leaf::File => arena.file(leaf, "x"),
+                Leaf::EmptyDirectory => arena.dir(leaf),
+                Leaf::Directory => arena.file(format!("{leaf}/a/f"), "x"),
+            };
+        }
+    }
+}
+
 /// Everything the core can do, on things that succeed and things that are refused.
-fn exercise(root: &Root) {
+fn exercise(root: &Root, round: usize) -> Vec<&'static str> {
+    let succeeds = |op: &&Operation| {
+        let own = root.descend(scene(round, op));
+        own.is_ok_and(|own| op.run_on(&own, "leaf").is_ok())
+    };
+    let succeeded = OPERATIONS.iter().filter(succeeds).map(|op| op.name).collect();
     for op in OPERATIONS {
         for path in [
             "a/b/f",
@@ -46,6 +82,7 @@ fn exercise(root: &Root) {
     }
     let _ = root.new_file("dropped");
     let _ = root.try_clone();
+    succeeded
 }
 
 /// Not a test of its own: the traced child.
@@ -60,15 +97,12 @@ fn traced() {
         _ => ResolverChoice::Auto,
     };
     let root = Root::open_ambient(place, ambient_authority()).unwrap();
-    for policy in [
-        Policy::default(),
-        Policy::default().with_durability(Durability::Full).with_access(Access::shared()),
-        Policy::default().with_hard_links(HardLinks::Allow),
-    ] {
+    for (round, policy) in policies().into_iter().enumerate() {
         let root = root.try_clone().unwrap().with_policy(policy.with_resolver(choice));
         mark(BEGIN);
-        exercise(&root);
+        let succeeded = exercise(&root, round);
         mark(END);
+        succeeded.into_iter().for_each(|name| mark(&format!("{SUCCEEDED}{name}")));
     }
 }
 
@@ -146,6 +180,7 @@ fn trace(resolver: &str) -> Option<String> {
     arena.file("a/b/f", "x").link("a/l", "b").link("a/out", arena.outside()).fifo("p").socket("s");
     arena.file("one", "x").hard_link("two", arena.at("one")).file(RENAME_SOURCE, "x");
     arena.file("t/a/f", "x").dir("t/closed").mode("t/closed", 0).dir("deep");
+    build_scenes(&arena);
     drop(tree::deep(fs::File::open(arena.at("deep")).unwrap(), "d", 100));
     let log = arena.beside("trace");
     let output = Command::new("strace")
@@ -201,6 +236,9 @@ fn no_call_gets_a_path_that_could_lead_elsewhere() {
         let judged = judge(&text);
         assert!(judged > 300, "only {judged} calls seen");
         assert!(text.contains("openat2("), "{resolver}");
+        let succeeded = |op: &&Operation| text.contains(&format!("\"{SUCCEEDED}{}\"", op.name));
+        let refused: Vec<_> = OPERATIONS.iter().filter(|op| !succeeded(op)).collect();
+        assert!(refused.is_empty(), "{resolver}: never seen to succeed: {refused:?}");
         for call in ["openat(", "linkat(", "renameat", "mkdirat(", "unlinkat(", "statx("] {
             assert!(text.contains(call), "{resolver}: {call} was never seen");
         }
