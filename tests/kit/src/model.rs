@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use beneath::ErrorKind::{self, *};
-use beneath::HardLinks;
+use beneath::{Ensured, FileType, HardLinks};
 
 pub use guest::Mutation;
 
@@ -48,14 +48,19 @@ struct Answer {
     data: Option<String>,
     /// What a listing should contain.
     entries: Option<BTreeSet<String>>,
+    said: Option<String>,
 }
 
 impl Answer {
+    fn said(what: impl std::fmt::Debug) -> Self {
+        Self { said: Some(format!("{what:?}")), ..Self::default() }
+    }
+
     /// Of what an operation has returned, the part that a model can know.
     fn of(operation: &Operation, success: Success) -> Self {
         assert!(!success.incomplete, "{operation:?} is incomplete");
         let paths = || success.entries.iter().map(|(path, _)| path.clone()).collect();
-        Self { data: success.data.clone(), entries: lists(operation).then(paths) }
+        Self { data: success.data.clone(), entries: lists(operation).then(paths), said: success.said }
     }
 }
 
@@ -127,12 +132,19 @@ impl Model {
                 let entries = Some(self.beneath(&path, whole));
                 return Ok(Answer { entries, ..Answer::default() });
             }
-            (Effect::Reads | Effect::SetsAccess, _) if is_directory => self.reach(&path)?,
+            (Effect::SetsAccess, _) if is_directory => self.reach(&path)?,
+            (Effect::Reads, On::Entry) if is_directory => {
+                self.reach(&path)?;
+                return Ok(Answer::said(FileType::Directory));
+            }
             (Effect::Reads, On::Entry) => {
                 self.parent(&path)?;
-                if *self.get(&path)? == Node::Link {
-                    return Err(Symlink);
-                }
+                return Ok(Answer::said(match self.get(&path)? {
+                    Node::Link => return Err(Symlink),
+                    Node::Dir => FileType::Directory,
+                    Node::File(_) => FileType::File,
+                    Node::Fifo => FileType::Fifo,
+                }));
             }
             (Effect::SetsAccess, _) => {
                 self.parent(&path)?;
@@ -158,10 +170,12 @@ impl Model {
                 self.put_file(&path, data);
             }
             (Effect::MakesDirectories, _) => match self.reach(&path) {
-                Ok(()) | Err(NotFound) => {
+                Ok(()) => return Ok(Answer::said(Ensured::Existed)),
+                Err(NotFound) => {
                     for level in path.ancestors().filter(|level| !level.as_os_str().is_empty()) {
                         self.nodes.entry(level.to_path_buf()).or_insert(Node::Dir);
                     }
+                    return Ok(Answer::said(Ensured::Created));
                 }
                 Err(kind) => return Err(kind),
             },
@@ -184,7 +198,10 @@ impl Model {
             }
             (Effect::RemovesTree, _) => {
                 self.reach(&path)?;
-                self.take(&path);
+                let gone = self.take(&path);
+                let directories = gone.iter().filter(|(_, node)| *node == Node::Dir).count() as u64;
+                let said = Success::counted(directories, gone.len() as u64 - directories);
+                return Ok(Answer { said: Some(said), ..Answer::default() });
             }
             // Answered above.
             (Effect::MovesAway | Effect::MovesHere, _) => {}

@@ -96,6 +96,8 @@ pub struct Success {
     /// Paths and inodes.
     pub entries: Vec<(String, u64)>,
     pub incomplete: bool,
+    /// What else it returned: the type of an entry, what was made, what was counted.
+    pub said: Option<String>,
 }
 
 impl Success {
@@ -104,7 +106,13 @@ impl Success {
     }
 
     fn removed(removed: &beneath::Removed) -> Self {
-        Self { incomplete: !removed.is_complete(), ..Self::default() }
+        let said = Self::counted(removed.directories, removed.files);
+        Self { incomplete: !removed.is_complete(), said: Some(said), ..Self::default() }
+    }
+
+    /// What a removal says of so many entries.
+    pub fn counted(directories: u64, files: u64) -> String {
+        format!("{directories} directories, {files} files")
     }
 
     fn found(path: &Path, ino: u64) -> Self {
@@ -181,7 +189,8 @@ pub const OPERATIONS: &[Operation] = &[
     row("metadata", Leaf::File, Effect::Reads, naive::metadata, |task| {
         let metadata = task.root.metadata(task.path)?;
         assert!(!metadata.is_symlink(), "metadata never describes a link");
-        Ok(Success::found(task.path, metadata.ino()))
+        let said = Some(format!("{:?}", metadata.file_type()));
+        Ok(Success { said, ..Success::found(task.path, metadata.ino()) })
     })
     .on(On::Entry)
     .takes_dot(),
@@ -211,7 +220,8 @@ pub const OPERATIONS: &[Operation] = &[
         task.root.replace(task.path, task.data).map(done)
     }),
     row("ensure_dir", Leaf::Absent, Effect::MakesDirectories, naive::ensure_dir, |task| {
-        task.root.ensure_dir(task.path).map(|_| Success::default())
+        let ensured = task.root.ensure_dir(task.path)?;
+        Ok(Success { said: Some(format!("{ensured:?}")), ..Success::default() })
     }),
     row("set_access", Leaf::File, Effect::SetsAccess, naive::set_access, |task| {
         task.root.set_access(task.path, ACCESS, Execute::Clear).map(|_| Success::default())

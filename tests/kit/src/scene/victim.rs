@@ -150,6 +150,7 @@ impl Report {
                     })
                     .collect(),
                 incomplete: value["incomplete"] == true,
+                ..Success::default()
             })
         } else {
             Err((text("kind"), text("error")))
