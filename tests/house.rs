@@ -167,6 +167,18 @@ impl<'a> Visit<'a> for Reader<'_> {
         }
     }
 
+    /// What a macro gets is no syntax yet, so its paths are found by their look.
+    fn visit_macro(&mut self, item: &'a syn::Macro) {
+        let text = item.tokens.to_string().replace(" :: ", "::");
+        for word in text.split(|c: char| !(c.is_alphanumeric() || "_:".contains(c))) {
+            let parts: Vec<String> = word.split("::").map(str::to_owned).collect();
+            if parts.len() > 1 && parts.iter().all(|part| !part.is_empty()) {
+                self.note(&parts);
+            }
+        }
+        syn::visit::visit_macro(self, item);
+    }
+
     fn visit_visibility(&mut self, _: &'a syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'a syn::Path) {
