@@ -5,28 +5,36 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use beneath_kit::operations::{NOT_OPERATIONS, OPERATIONS};
+use syn::visit::Visit;
 
-/// The public functions of a type, by the text of the sources.
+/// The public functions of a type, by the sources.
 fn public_functions(of: &str) -> BTreeSet<String> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut found = BTreeSet::new();
-    for file in sources(&src) {
-        let text = fs::read_to_string(file).unwrap();
-        let mut inside = false;
-        for line in text.lines() {
-            match line.trim_end() {
-                line if line == format!("impl {of} {{") => inside = true,
-                "}" => inside = false,
-                line if inside => {
-                    let function =
-                        line.strip_prefix("    pub fn ").and_then(|rest| rest.split(['(', '<']).next());
-                    found.extend(function.map(str::to_owned));
-                }
-                _ => {}
+    let files = sources(&src).into_iter().map(|file| fs::read_to_string(file).unwrap());
+    let mut found = Found { of, functions: BTreeSet::new() };
+    files.for_each(|text| found.visit_file(&syn::parse_file(&text).unwrap()));
+    found.functions
+}
+
+struct Found<'a> {
+    of: &'a str,
+    functions: BTreeSet<String>,
+}
+
+impl<'a> Visit<'a> for Found<'_> {
+    fn visit_item_impl(&mut self, block: &'a syn::ItemImpl) {
+        let syn::Type::Path(of) = &*block.self_ty else { return };
+        if of.path.segments.last().is_none_or(|last| last.ident != self.of) {
+            return;
+        }
+        for item in &block.items {
+            if let syn::ImplItem::Fn(function) = item
+                && matches!(function.vis, syn::Visibility::Public(_))
+            {
+                self.functions.insert(function.sig.ident.to_string());
             }
         }
     }
-    found
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
