@@ -144,18 +144,27 @@ impl Rig {
             failures.extend(row.failures.iter().map(|failure| format!("{title}: {failure}")));
         }
         failures.extend(self.failures.iter().cloned());
+        let nothing = self.rows.is_empty() && self.failures.is_empty();
+        if nothing && self.filters.is_empty() {
+            failures.push("nothing was run".into());
+        }
         failures.iter().take(60).for_each(|failure| println!("FAILED {failure}"));
         self.notes.iter().for_each(|note| println!("{note}"));
-        let failed = self.rows.iter().filter(|row| !row.failures.is_empty()).count() + self.failures.len();
+        // A test's name, given to all of `cargo test`, is a filter here too, so this is no failure.
+        if nothing && !self.filters.is_empty() {
+            println!("nothing was run: no row contains {}", self.filters.join(" or "));
+        }
+        let broken = self.rows.iter().filter(|row| !row.failures.is_empty()).count();
         let run = self.rows.iter().filter(|row| row.skipped.is_none()).count();
-        let passed = run - self.rows.iter().filter(|row| !row.failures.is_empty()).count();
-        let result =
-            format!("{passed} passed, {failed} failed in {:.1} s", self.start.elapsed().as_secs_f64());
+        let (passed, skipped) = (run - broken, self.rows.len() - run);
+        let failed = broken + usize::from(nothing && self.filters.is_empty()) + self.failures.len();
+        let seconds = self.start.elapsed().as_secs_f64();
+        let result = format!("{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1} s");
         println!("{result}");
         if run > 0 && (self.filters.is_empty() || env::EVIDENCE.is_set()) {
             match self.write_evidence(&failures, &result) {
                 Ok(Some(path)) => println!("evidence: {}", path.display()),
-                Ok(None) => {}
+                Ok(None) => println!("no evidence written: the directory that cargo builds in is not known"),
                 // A read-only checkout is no reason to fail.
                 Err(error) => println!("no evidence written: {error}"),
             }

@@ -124,6 +124,7 @@ impl Rig {
 /// `evidence` in the directory that cargo builds in.
 fn default_dir() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
-    let target = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
-    Some(target.join("evidence"))
+    let tagged = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    // Cargo tags only a directory that it has made itself; this program is in `<target>/<profile>/deps`.
+    Some(tagged.or_else(|| program.ancestors().nth(3))?.join("evidence"))
 }
