@@ -8,7 +8,7 @@ use beneath_kit::operations::Effect;
 use beneath_kit::rig::{Rig, Row};
 use beneath_kit::scene::judge::Leniency;
 use beneath_kit::scene::place::Places;
-use beneath_kit::scene::stage::{PATIENCE, Stage};
+use beneath_kit::scene::stage::{Outcome, PATIENCE, Stage};
 use beneath_kit::scene::victim::Report;
 use beneath_kit::scene::{Scene, data};
 use beneath_kit::trace::calls::Call;
@@ -36,6 +36,9 @@ const ERRNOS: &[Errno] = &[
     Errno::EROFS,
     Errno::ENOSYS,
 ];
+
+/// How often a round is played until the fault meets its call.
+const TRIES: usize = 8;
 
 pub(crate) fn rows(rig: &Rig, places: &Places) -> Vec<Row> {
     crate::rows(
@@ -73,29 +76,14 @@ fn play_all(stage: &mut Stage) -> Count {
     count.violations.extend(undisturbed.violations);
     for stop in stops.iter().filter(|stop| play.lack.denies(stop).is_none()) {
         for fault in faults(&stop.call) {
-            let published = Cell::new(false);
-            let strayed = Cell::new(false);
-            let description = RefCell::new(String::new());
-            let outcome = stage.round(
-                PATIENCE,
-                &mut |now, states| {
-                    if now.index == 0 {
-                        states.look();
-                    }
-                    strayed.set(strayed.get() || uses_other_resolver(play.resolver, now));
-                    // A host that waits for a name to settle asks more often on a busy machine: then another call is here.
-                    if now.index != stop.index || now.call.number != stop.call.number {
-                        return Act::Go;
-                    }
-                    published.set(is_published(states.scene));
-                    *description.borrow_mut() = now.describe();
-                    fault
-                },
-                &|| leniency(&stop.call, fault, published.get(), play.scenario.effect),
-            );
             count.pairs += 1;
+            let Some(Met { outcome, call, strayed }) = (0..TRIES).find_map(|_| meet(stage, stop, fault))
+            else {
+                count.violations.push(format!("call {} was never met, {fault:?}", stop.index));
+                continue;
+            };
             let mut violations = outcome.violations;
-            if strayed.get() {
+            if strayed {
                 violations.push("the other resolver was used".into());
             }
             if let Some(report) = &outcome.report {
@@ -106,13 +94,45 @@ fn play_all(stage: &mut Stage) -> Count {
                 }
             }
             if !violations.is_empty() {
-                let (index, call) = (stop.index, description.take());
+                let index = stop.index;
                 count.violations.push(format!("call {index} {call}, {fault:?}: {}", violations.join("; ")));
             }
         }
     }
     count.note = format!("{} calls", stops.len());
     count
+}
+
+/// A round in which the fault met its call.
+struct Met {
+    outcome: Outcome,
+    call: String,
+    strayed: bool,
+}
+
+/// Plays a round with the fault at that call; none if another call was there.
+fn meet(stage: &mut Stage, stop: &Stop, fault: Act) -> Option<Met> {
+    let play = stage.play;
+    let (published, strayed) = (Cell::new(false), Cell::new(false));
+    let call = RefCell::new(None);
+    let outcome = stage.round(
+        PATIENCE,
+        &mut |now, states| {
+            if now.index == 0 {
+                states.look();
+            }
+            strayed.set(strayed.get() || uses_other_resolver(play.resolver, now));
+            // A host that waits for a name to settle asks more often on a busy machine: then another call is here.
+            if now.index != stop.index || now.call.number != stop.call.number {
+                return Act::Go;
+            }
+            published.set(is_published(states.scene));
+            call.replace(Some(now.describe()));
+            fault
+        },
+        &|| leniency(&stop.call, fault, published.get(), play.scenario.effect),
+    );
+    Some(Met { outcome, call: call.take()?, strayed: strayed.get() })
 }
 
 /// Whether the data is at the leaf at this moment.
