@@ -307,6 +307,7 @@ impl Count {
         let failures = match (scenario.control, caught) {
             (true, true) => Vec::new(),
             (true, false) => vec!["was not caught".into()],
+            _ if self.played == 0 && self.pairs > 0 => vec!["nothing was played".into()],
             (false, _) => broken,
         };
         rig::Row { cells, failures, details: vec![format!("{:?}", self.verdicts)], skipped: None }
