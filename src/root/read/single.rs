@@ -48,8 +48,9 @@ use crate::root::{HardLinks, Links, Mounts, Root};
 
 /// A change that is younger than this may still be under way: an `unlink` is long where it waits for the disk.
 const RECENT: Duration = Duration::from_secs(2);
-/// How often a proof is tried while the guest changes the file.
+/// How often a proof is tried at once while the file changes. After that it is tried now and then, as long as the call may wait.
 const TRIES: u32 = 512;
+const NOW_AND_THEN: Duration = Duration::from_micros(100);
 /// How often a file is opened anew because the name led to another one meanwhile.
 pub(in crate::root) const REOPENED: u32 = 16;
 
@@ -153,7 +154,13 @@ impl Root {
         };
         let place = real.as_deref().and_then(|real| Checked::new(operation, real, Meant::Entry).ok());
         let place = place.unwrap_or(path);
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        while tries < TRIES || Instant::now() < until {
+            if tries >= TRIES {
+                // Somebody writes without pause. Between two writes there is time for a proof, but not in each gap.
+                std::thread::sleep(NOW_AND_THEN);
+            }
+            tries += 1;
             let before = Before::now();
             let found = describe_fresh(held, c"").map_err(failed)?;
             let held = Seen::from(&found);
