@@ -5,8 +5,7 @@
 //! `BENEATH_RACE_DIR` chooses where, `BENEATH_SEED` the guest's random numbers.
 //!
 //! A row fails on an escape, on an outcome the attack cannot explain, on a control that was not caught, and when the
-//! race did not take place: too few of the calls succeeded or too few were refused (a tenth where the volume
-//! is set, a fiftieth in the short run).
+//! race did not take place: fewer than a tenth of the calls succeeded or fewer than a tenth were refused.
 
 #![allow(clippy::indexing_slicing)]
 
@@ -66,8 +65,7 @@ fn run(rig: &mut Rig, bouts: &[Bout]) {
 fn rows(bout: &Bout, seed: u64) -> io::Result<Vec<Row>> {
     let asked: Option<u64> = env::RACE_OPS.number();
     let calls = asked.unwrap_or(bout.quick).div_ceil(bout.shares);
-    // Few calls on a busy machine may lean to one side.
-    let (share, demanded) = if asked.is_some() { (10, 100) } else { (50, 0) };
+    let (share, demanded) = (10, if asked.is_some() { 100 } else { 0 });
     let volume = Volume { calls, patience: PATIENCE, share };
     // A naive call takes several times as long, and a tenth of the volume gives its rate well enough.
     let naive = Volume { calls: asked.map_or(1, |_| calls.div_ceil(10)), ..volume };

@@ -103,14 +103,21 @@ pub(super) fn leaf_comes_and_goes(yard: &Yard<'_>) -> Planned {
         (_, Leaf::Absent) => comes_and_goes(yard, LEAF_LINK.bait),
         _ => {
             let (at, link) = (yard.dir("g/p")?, LEAF_LINK.hold(yard.base, "thing")?);
+            let mut exchanged = false;
             Ok(Box::new(move |dice| {
                 if move_new(&at, "away", &at, "leaf").is_ok() {
                     return;
                 }
-                let _ = match dice.below(2) {
-                    0 => link.flip(),
-                    _ => move_new(&at, "leaf", &at, "away"),
-                };
+                if std::mem::take(&mut exchanged) {
+                    let _ = link.flip();
+                    return;
+                }
+                // A refusal takes next to no time, so the file rests at its name for half of it.
+                match dice.below(4) {
+                    0 => exchanged = link.flip().is_ok(),
+                    1 => drop(move_new(&at, "leaf", &at, "away")),
+                    _ => {}
+                }
             }))
         }
     }
