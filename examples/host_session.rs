@@ -79,7 +79,7 @@ fn host() -> Result<()> {
     out(LEGEND)?;
 
     out("\nA message arrives for the agent, with four attachments:")?;
-    let id = MessageId::new("m/42");
+    let id = MessageId::new("m-42");
     let (rewritten, delivery) = rewrite_message(&session.inbox(), &id, MESSAGE);
     report(&delivery)?;
     out(format!("\nThe message as the agent gets it:\n{rewritten}"))?;
@@ -159,7 +159,9 @@ fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
     let report = session.outbox().collect(&lock, &mut ledger, |claim| {
         for file in claim.read(declared)?.files {
             seen.push(match file.content {
-                Ok(bytes) => format!("  read     {:>3} B  {}", bytes.len(), file.name),
+                Ok(bytes) => {
+                    format!("  read     {:>3} B  {}", bytes.len(), file.name.to_string_lossy().escape_debug())
+                }
                 Err(error) => format!("  refused  {error}"),
             });
         }
@@ -170,7 +172,7 @@ fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
         seen.extend(lines(&claim.forward(
             ["report.txt", "key"],
             &other.inbox(),
-            &MessageId::new("from agent: 7"),
+            &MessageId::new("from-agent-7"),
         )?));
         Ok::<_, Box<dyn Error>>(Disposition::Done)
     })?;
@@ -181,7 +183,7 @@ fn collect_and_forward(session: &Session, other: &Session) -> Result<()> {
     out(format!(
         "\nMessages collected: {}, still pending: {}.",
         report.done,
-        session.outbox().pending()?.len()
+        session.outbox().pending()?.total
     ))?;
     Ok(())
 }

@@ -97,12 +97,17 @@ pub use live::Put;
 pub use mirror::{MirrorReport, Mirrored};
 pub use policy::{Deletions, OnLocal, Overwrites};
 pub use progress::{Event, Step};
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub use pull::plan;
 pub use pull::{Ended, RestoreReport, Restored};
 pub use state::Places;
 pub use store::{Listed, Retry, Source};
+
+/// What the fuzz targets call past the API.
+#[cfg(all(fuzzing, feature = "aws"))]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use super::pull::plan;
+    pub use super::store::read_page;
+}
 
 /// The trait behind a [`Source`], for the suite that every store must pass. No part of the API.
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use errno::meaning;
-pub(crate) use escape::escaped;
+pub(crate) use escape::{escaped, escaped_whole};
 pub use kind::ErrorKind;
 
 /// The result of every fallible call in this crate.
@@ -115,7 +115,6 @@ impl Error {
     }
 
     /// The error that a reader or writer of this crate put into `error`; what others report is `Io`.
-    #[cfg(any(feature = "session", feature = "artifacts"))]
     pub(crate) fn from_io(operation: &'static str, subject: impl AsRef<Path>, error: io::Error) -> Self {
         match error.downcast::<Self>() {
             Ok(own) => own,
@@ -141,7 +140,6 @@ impl Error {
     }
 
     /// The same failure, as that of another operation.
-    #[cfg(feature = "session")]
     pub(crate) fn again(&self, operation: &'static str) -> Self {
         let mut error = self.clone();
         error.0.operation = operation;

@@ -12,10 +12,12 @@
 //! | put a file there, complete or not at all | [`Root::write_exclusive`], [`Root::new_file`], [`Root::replace`] |
 //! | read what the guest left | [`Root::read_contained`], [`Root::open_contained`] |
 //! | look around | [`Root::list`], [`Root::walk`], [`Root::metadata`] |
+//! | copy a file, or a whole tree | [`Root::copy`], [`Root::copy_tree`] |
 //! | delete a tree | [`Root::remove_tree_contained`] |
 //! | deliver messages to a guest and collect its own | the module `session` |
 //! | restore a session's files from an object store, and mirror them | the module `artifacts` |
-//! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`SafePath::from_guest`], [`MessageId::new`] |
+//! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`MessageId::new`] |
+//! | use a path that a guest's tree has, or that an agent wrote | [`GuestPath::new`], [`GuestPath::parse`] |
 //!
 //! ```
 //! use beneath::{ErrorKind, Root, ambient_authority};
@@ -77,7 +79,9 @@
 //! * `session` (default): sessions, inbox and outbox.
 //! * `json`: messages whose attachments are base64 in JSON.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
-//! * `tracing`: each refusal of the session layer as an event.
+//! * `patterns`: patterns in the syntax of `.gitignore`, for listings and for what the host's own calls refuse.
+//! * `sniff`: types of files by the marks that their content begins with.
+//! * `tracing`: refusals of deliveries, claims, removals, hardening and repair as events.
 //! * `serde`: names, paths and ids as checked strings; reports and errors can be serialised.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -102,11 +106,17 @@ mod tree;
 pub use cap_std::{AmbientAuthority, ambient_authority};
 
 pub use error::{Error, ErrorKind, Result};
-pub use name::{AttachmentHint, MessageId, SafeName, SafePath, SessionId, safe_name};
+#[cfg(feature = "patterns")]
+pub use name::Patterns;
+pub use name::{
+    AllowedTypes, AttachmentHint, Detected, GuestPath, MessageId, Mime, MountPoint, SafeName, SafePath,
+    SessionId, Spelling, safe_name,
+};
 pub use report::{Left, Leftovers};
 pub use root::{
-    Access, Applied, Budget, ContainedFile, Durability, Ensured, Entry, Execute, FileType, HardLinks, Links,
-    List, Metadata, Mounts, NewFile, Policy, Removed, Resolver, ResolverChoice, Root, Walk, WalkLimits,
+    Access, Applied, Budget, ContainedFile, Copied, CopiedTree, Durability, Ensured, Entry, Execute,
+    FileType, HardLinks, Links, List, Metadata, Mounts, NewFile, Policy, Removed, Rename, Resolver,
+    ResolverChoice, Root, TreeOptions, Walk, WalkLimits, WriteOptions,
 };
 #[cfg(feature = "session")]
 pub use session::{Session, Sessions, SessionsConfig};

@@ -1,6 +1,7 @@
 //! A directory handle, and everything that is done through it.
 
 mod access;
+mod copy_tree;
 mod entries;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 mod flock;
@@ -11,6 +12,8 @@ mod remove;
 mod rename;
 mod resolve;
 mod walk;
+#[cfg(feature = "session")]
+mod watch;
 mod write;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +26,7 @@ use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 pub use access::{Applied, Execute};
+pub use copy_tree::options::{CopiedTree, TreeOptions};
 pub use entries::Ensured;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 pub(crate) use flock::Flock;
@@ -30,7 +34,10 @@ pub use metadata::{FileType, Metadata};
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
 pub use remove::budget::{Budget, Removed};
+pub use rename::Rename;
+pub use write::copy::Copied;
 pub use write::new_file::NewFile;
+pub use write::options::WriteOptions;
 
 pub use resolve::resolver::Resolver;
 pub use walk::{Entry, List, Walk, WalkLimits};

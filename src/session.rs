@@ -1,6 +1,7 @@
 //! Handing files to a guest and taking files from it.
 //!
-//! A session is two directories: one that the guest may do anything in, and one that only the host can reach.
+//! A session is two directories: one that the guest may do anything in, and one that only the host can reach. The first may also be
+//! three that are mounted apart: inbox, outbox and workspace.
 //!
 //! Give the guest a mount of its own: a bind mount of `guest` in a mount namespace, not only a `chroot`. A guest that holds a
 //! descriptor into a message keeps it when the message is claimed. On the host's own mount, `..` leads from there to the host's
@@ -11,20 +12,27 @@
 //! | make, find and end sessions | [`Sessions`] |
 //! | give the guest a message's attachments | [`Inbox::deliver`], or [`rewrite_message`] for a JSON message |
 //! | take what the guest sends, each message once | [`Outbox::collect`], [`Claim::read`] |
-//! | take one message by its id | [`Outbox::claim`], [`Claim::read`], [`Claim::clear`] |
+//! | take one message by its id | [`Outbox::claim`], [`Claim::read`], [`Claim::clear`]; after a crash [`Outbox::claim_pending`] |
 //! | pass it on to another guest | [`Claim::forward`] |
 //! | work on the guest's own files | [`Workspace`] |
+//! | keep the host's own calls from some of them | [`SessionsConfig::with_read_only`] and patterns |
+//! | know what to mount into the guest, and where | [`Session::to_mount`], [`SessionsConfig::with_places`] |
+//! | end a session over directories that you made | [`Session::from_places`], [`Session::empty`] |
+//! | find out what a path that an agent wrote means | [`Session::resolve`] |
 //! | follow a log that the guest writes | [`Tail`] |
+//! | wait for a message, or for any change, instead of polling | [`Watcher`], [`Watch::wait_for`] |
 //! | open a database that the guest can reach | [`Session::copy_db`], never the file itself; [`Session::verify_db`] to look at it |
 //! | set modes and owners right | [`harden_tree`], [`Session::repair`] |
 //!
 //! Every call looks up `inbox`, `outbox` and `workspace` anew, as components beneath the guest's handle, since the guest
-//! may have replaced them by links. One bad attachment, file or entry never fails the rest: it is reported with its reason,
+//! may have replaced them by links; where they are mounted apart, it cannot, and they are handles. One bad attachment, file or entry never fails the rest: it is reported with its reason,
 //! and the call goes on. Every report says whether it [`is_complete`](crate::Removed::is_complete), and lists what was
-//! [`refused`](crate::Removed::refused). With the feature `tracing` each refusal is also an event of the target `beneath`.
+//! [`refused`](crate::Removed::refused). With the feature `tracing` refusals of deliveries, claims, removals, hardening
+//! and repair are also events of the target `beneath`.
 #![cfg_attr(not(feature = "json"), doc = "", doc = "[`rewrite_message`]: https://docs.rs/beneath")]
 
 mod database;
+mod empty;
 mod event;
 mod handle;
 mod harden;
@@ -35,14 +43,17 @@ mod outbox;
 mod sessions;
 mod sweep;
 mod usage;
+mod watch;
 mod workspace;
 
 pub use database::{DbFault, DbReport, Sibling, WalSafety};
 pub use handle::Session;
-pub use handle::config::{MessageLimits, SessionsConfig, SweepClock};
+pub use handle::config::{Base64, Dotfiles, MessageLimits, SessionsConfig, SweepClock};
 pub use handle::layout::{Layout, PartState};
 pub use handle::lock::SessionLock;
-pub use handle::parts::Part;
+pub use handle::mount::Mount;
+pub use handle::parts::{Part, Parts};
+pub use handle::resolve::Spelled;
 pub use harden::{Hardened, Hardening, harden_tree};
 #[cfg(feature = "json")]
 pub use inbox::rewrite_message;
@@ -56,4 +67,8 @@ pub use outbox::{
 pub use sessions::{Sessions, Survey};
 pub use sweep::Swept;
 pub use usage::{Quota, Usage};
-pub use workspace::{FileIdentity, ListOptions, Tail, TailChunk, TailEvent, TailPosition, Workspace};
+pub use watch::{Armed, Wake, Watch, Watcher};
+pub use workspace::{
+    FileIdentity, Filter, FilteredWalk, ListOptions, Order, Tail, TailChunk, TailEvent, TailPosition,
+    Workspace,
+};

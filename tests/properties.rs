@@ -21,6 +21,8 @@ enum Step {
     /// An operation, by its place in the table.
     Host(usize, PathBuf, PathBuf, Vec<u8>),
     Guest(Mutation, PathBuf, PathBuf, u8),
+    /// A new file that is written and not committed.
+    Abandon(PathBuf, Vec<u8>),
 }
 
 fn path() -> impl Strategy<Value = PathBuf> {
@@ -30,11 +32,12 @@ fn path() -> impl Strategy<Value = PathBuf> {
 
 fn step() -> impl Strategy<Value = Step> {
     let bytes = prop::collection::vec(any::<u8>(), 0..9);
-    let host = (0..OPERATIONS.len(), path(), path(), bytes);
+    let host = (0..OPERATIONS.len(), path(), path(), bytes.clone());
     let guest = (prop::sample::select(Mutation::ALL.to_vec()), path(), path(), any::<u8>());
     prop_oneof![
         8 => host.prop_map(|(operation, path, other, data)| Step::Host(operation, path, other, data)),
         3 => guest.prop_map(|(mutation, from, to, byte)| Step::Guest(mutation, from, to, byte)),
+        1 => (path(), bytes).prop_map(|(path, data)| Step::Abandon(path, data)),
     ]
 }
 
@@ -57,6 +60,7 @@ fn agrees_with_the_model(steps: &[Step], policy: &Policy) {
             Step::Guest(mutation, from, to, byte) => {
                 model.mutate(*mutation, &arena.root(), &secret, from, to, *byte);
             }
+            Step::Abandon(path, data) => model.abandon(&root, path, data),
         }
     }
     model.compare(&root, &arena.root());

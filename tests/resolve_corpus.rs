@@ -1,6 +1,6 @@
 //! Runs the resolution corpus: one small tree, one call and one verdict per line.
 //!
-//! `$ROOT` and `$OUT` in link texts stand for absolute paths and missing parents are made. `expect` holds for the
+//! `$ROOT` and `$OUT` in link texts mean absolute paths and missing parents are made. `expect` holds for the
 //! default policy and `expect_follow` where links are followed; `either` takes any verdict of the matching `*_of`;
 //! `survive` names what must still be there; a `*_hex` field wins over the plain one. `refused` is any kind but
 //! `NotFound`, `AlreadyExists` and `Io`. Whatever the verdict, nothing outside changes and nothing blocks.

@@ -7,7 +7,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -16,8 +15,7 @@ use std::time::{Duration, Instant};
 use beneath::{Budget, Policy, ResolverChoice, Root, ambient_authority};
 use beneath_kit::env::SCALE;
 use beneath_kit::rig::{self, Rig, Row, file_system};
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use beneath_kit::{child, tree};
 
 const DESCRIPTORS: u64 = 1024;
 const MOST_DESCRIPTORS: usize = 64;
@@ -51,7 +49,9 @@ fn main() -> ExitCode {
 
 fn be_remover(arguments: &[String]) -> ExitCode {
     let [who, place] = arguments else { return ExitCode::FAILURE };
-    match remove(who, Path::new(place)) {
+    let Some((_, remove)) = REMOVERS.iter().find(|(name, _)| name == who) else { return ExitCode::FAILURE };
+    child::limit_descriptors(DESCRIPTORS);
+    match remove(Path::new(place)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{error}");
@@ -60,60 +60,42 @@ fn be_remover(arguments: &[String]) -> ExitCode {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Shape {
-    Deep(u32),
-    Wide(u32),
-}
+/// What the size of a tree counts, and how such a tree is built in its top directory.
+type Shape = (&'static str, fn(File, u32));
 
-impl Shape {
-    fn build(self, place: &Path) -> io::Result<()> {
-        let top = place.join(TOP);
-        fs::create_dir(&top)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut dir: OwnedFd = openat(CWD, &top, flags, Mode::empty())?;
-        match self {
-            Self::Deep(levels) => {
-                for _ in 0..levels {
-                    mkdirat(&dir, c"d", Mode::RWXU)?;
-                    dir = openat(&dir, c"d", flags, Mode::empty())?;
-                }
-            }
-            Self::Wide(entries) => {
-                let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-                for entry in 0..entries {
-                    openat(&dir, format!("entry-{entry}"), flags, Mode::RUSR)?;
-                }
-            }
-        }
-        Ok(())
-    }
+const DEEP: Shape = ("levels", |top, levels| drop(tree::deep(top, "d", levels)));
+const WIDE: Shape = ("entries", |top, entries| tree::wide(top, entries));
 
-    fn name(self) -> String {
-        match self {
-            Self::Deep(levels) => format!("{levels} levels"),
-            Self::Wide(entries) => format!("{entries} entries"),
-        }
-    }
-}
+type Remover = (&'static str, fn(&Path) -> io::Result<()>);
 
-const REMOVERS: &[&str] = &["beneath (openat2)", "beneath (walk)", "std", "cap-std", "pathrs", "rm -rf"];
+const REMOVERS: &[Remover] = &[
+    ("beneath (openat2)", |place| remove_beneath(place, ResolverChoice::Openat2)),
+    ("beneath (walk)", |place| remove_beneath(place, ResolverChoice::Walk)),
+    ("std", |place| fs::remove_dir_all(place.join(TOP))),
+    ("cap-std", |place| {
+        cap_std::fs::Dir::open_ambient_dir(place, cap_std::ambient_authority())?.remove_dir_all(TOP)
+    }),
+    ("pathrs", |place| {
+        let removed = pathrs::Root::open(place).and_then(|root| root.remove_all(TOP));
+        removed.map_err(|error| io::Error::other(one_line(&error)))
+    }),
+    // Takes the place of this process, so that it is the one observed. Returns only on failure.
+    ("rm -rf", |place| Err(Command::new("rm").arg("-rf").arg(place.join(TOP)).exec())),
+];
 
 fn run(rig: &mut Rig, scale: f64) -> io::Result<()> {
-    let of = |full: f64| (full * scale).max(1.0) as u32;
     let memory = PathBuf::from("/dev/shm");
     let memory = if memory.is_dir() { memory } else { std::env::temp_dir() };
-    let trees = [
-        (memory.clone(), Shape::Deep(of(1e6))),
-        (memory, Shape::Wide(of(1e6))),
-        (std::env::temp_dir(), Shape::Deep(of(1e5))),
-    ];
-    for (ground, shape) in trees {
-        for who in REMOVERS {
-            let place = tempfile::Builder::new().prefix("beneath-scale-").tempdir_in(&ground)?;
-            shape.build(place.path())?;
+    let trees = [(&memory, DEEP, 1e6), (&memory, WIDE, 1e6), (&std::env::temp_dir(), DEEP, 1e5)];
+    for (ground, (counted, build), full) in trees {
+        let size = (full * scale).max(1.0) as u32;
+        for (who, _) in REMOVERS {
+            let place = tempfile::Builder::new().prefix("beneath-scale-").tempdir_in(ground)?;
+            let top = place.path().join(TOP);
+            fs::create_dir(&top)?;
+            build(File::open(top)?, size);
             let cost = watch(who, place.path())?;
-            rig.add(cost.row(who, shape, &ground));
+            rig.add(cost.row(who, format!("{size} {counted}"), ground));
             sweep(place.path())?;
         }
     }
@@ -173,12 +155,12 @@ fn watch(who: &str, place: &Path) -> io::Result<Cost> {
 
 impl Cost {
     /// This crate must succeed cheaply; how the others fail is part of the table.
-    fn row(&self, who: &str, shape: Shape, ground: &Path) -> Row {
+    fn row(&self, who: &str, tree: String, ground: &Path) -> Row {
         let cheap = self.descriptors <= MOST_DESCRIPTORS && self.memory_kib <= MOST_MEMORY_KIB;
         let good = !who.starts_with("beneath") || (cheap && self.outcome == "removed");
         Row {
             cells: vec![
-                shape.name(),
+                tree,
                 file_system(ground),
                 who.to_owned(),
                 format!("{:.1}", self.seconds),
@@ -192,16 +174,11 @@ impl Cost {
     }
 
     /// The child may have ended by now, or may just be starting.
-    fn observe(&mut self, child: &Child) {
-        let about = PathBuf::from(format!("/proc/{}", child.id()));
-        if let Ok(open) = fs::read_dir(about.join("fd")) {
+    fn observe(&mut self, remover: &Child) {
+        if let Ok(open) = fs::read_dir(format!("/proc/{}/fd", remover.id())) {
             self.descriptors = self.descriptors.max(open.count());
         }
-        let status = fs::read_to_string(about.join("status")).unwrap_or_default();
-        let peak = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
-        self.memory_kib = self.memory_kib.max(peak.unwrap_or(0));
+        self.memory_kib = self.memory_kib.max(child::peak_memory_of(remover.id()).unwrap_or(0) / 1024);
     }
 }
 
@@ -211,23 +188,6 @@ fn last_line(mut output: File) -> io::Result<String> {
     let mut text = String::new();
     output.read_to_string(&mut text)?;
     Ok(text.lines().last().unwrap_or_default().chars().take(120).collect())
-}
-
-fn remove(who: &str, place: &Path) -> io::Result<()> {
-    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) })?;
-    match who {
-        "beneath (openat2)" => remove_beneath(place, ResolverChoice::Openat2),
-        "beneath (walk)" => remove_beneath(place, ResolverChoice::Walk),
-        "std" => fs::remove_dir_all(place.join(TOP)),
-        "cap-std" => {
-            cap_std::fs::Dir::open_ambient_dir(place, cap_std::ambient_authority())?.remove_dir_all(TOP)
-        }
-        "pathrs" => pathrs::Root::open(place)
-            .and_then(|root| root.remove_all(TOP))
-            .map_err(|error| io::Error::other(one_line(&error))),
-        // Takes the place of this process, so that it is the one observed. Returns only on failure.
-        _ => Err(Command::new("rm").arg("-rf").arg(place.join(TOP)).exec()),
-    }
 }
 
 fn remove_beneath(place: &Path, resolver: ResolverChoice) -> io::Result<()> {
@@ -241,9 +201,6 @@ fn remove_beneath(place: &Path, resolver: ResolverChoice) -> io::Result<()> {
 }
 
 fn one_line(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    format!("{cause}").lines().next().unwrap_or_default().to_owned()
+    let cause = std::iter::successors(Some(error), |error| error.source()).last();
+    cause.map_or(String::new(), |cause| cause.to_string().lines().next().unwrap_or_default().to_owned())
 }

@@ -275,7 +275,7 @@ fn removal_needs_neither_openat2_nor_noreplace() {
 
 /// Once it has lost its name there is no error any more, only something that is left.
 #[test]
-fn a_failure_in_the_quarantine_is_told_as_something_left() {
+fn a_failure_in_the_quarantine_is_reported_as_something_left() {
     if !has_openat2() {
         return skip("the walk cannot be made to fail just there");
     }
@@ -314,7 +314,7 @@ fn a_directory_that_forbids_unnamed_files_is_denied_and_one_that_is_gone_not_fou
 }
 
 #[test]
-fn a_guest_that_meddles_with_the_temporary_name_gets_nothing_and_is_told() {
+fn a_guest_that_meddles_with_the_temporary_name_gets_nothing_and_is_reported() {
     denied(&[Denial::Tmpfile(Errno::OPNOTSUPP)], || {
         for replace in [false, true] {
             for_each_resolver(|root, arena| {

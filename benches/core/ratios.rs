@@ -1,4 +1,4 @@
-//! The work of `benches/core`, its ways taken in turns and compared: `cargo bench --bench ratios`.
+//! The core beside plain `std`, the bare syscalls, cap-std and pathrs, in turns: `cargo bench --bench ratios`.
 //!
 //! On a shared machine the ways of one group see the same noise this way; the lower quartile of each is compared.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, unreachable_pub)]

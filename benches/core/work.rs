@@ -1,5 +1,7 @@
 //! The same work done five ways: plain `std`, the bare syscalls, this crate, cap-std and pathrs.
 
+mod copy;
+
 use std::ffi::CString;
 use std::fs;
 use std::io::Read;
@@ -14,6 +16,8 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, StatxFlags, fchmod, fstat, linkat, openat,
     openat2, statx, unlinkat,
 };
+
+use copy::copy;
 
 /// One way of doing a group's work. Each call does it once and returns how long the timed part took.
 pub struct Line {
@@ -52,6 +56,7 @@ pub fn groups(base: &Path, nodev: bool) -> Vec<Group> {
     groups.push(remove(base, "2000x5, 3 deep", grow_deep));
     groups.push(list(base));
     groups.push(walk(base));
+    groups.push(copy(base));
     groups
 }
 

@@ -3,114 +3,52 @@
 //! Nothing here calls the crate or shares its tables: code points are decoded by hand and looked up in lists, and devices
 //! are spelled out, so that a slip in one of the two shows as a difference.
 
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 pub use beneath_kit::model::refusal;
+pub use beneath_kit::spelling;
 
-/// Code points that no name holds, as closed ranges.
-const FORBIDDEN: &[(u32, u32)] = &[
+/// Code points that no name holds, and closed ranges of them, in hexadecimal.
+const FORBIDDEN: [&str; 5] = [
     // C0, then the characters that Windows reserves, then DEL and C1.
-    (0x00, 0x1f),
-    (0x22, 0x22),
-    (0x2a, 0x2a),
-    (0x2f, 0x2f),
-    (0x3a, 0x3a),
-    (0x3c, 0x3c),
-    (0x3e, 0x3f),
-    (0x5c, 0x5c),
-    (0x7c, 0x7c),
-    (0x7f, 0x9f),
+    "00-1f 22 2a 2f 3a 3c 3e-3f 5c 7c 7f-9f",
     // DerivedCoreProperties.txt, Default_Ignorable_Code_Point, without FE0F.
-    (0x00ad, 0x00ad),
-    (0x034f, 0x034f),
-    (0x061c, 0x061c),
-    (0x115f, 0x1160),
-    (0x17b4, 0x17b5),
-    (0x180b, 0x180d),
-    (0x180e, 0x180e),
-    (0x180f, 0x180f),
-    (0x200b, 0x200f),
-    (0x202a, 0x202e),
-    (0x2060, 0x2064),
-    (0x2065, 0x2065),
-    (0x2066, 0x206f),
-    (0x3164, 0x3164),
-    (0xfe00, 0xfe0e),
-    (0xfeff, 0xfeff),
-    (0xffa0, 0xffa0),
-    (0xfff0, 0xfff8),
-    (0x1bca0, 0x1bca3),
-    (0x1d173, 0x1d17a),
-    (0xe0000, 0xe0fff),
+    "00ad 034f 061c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 3164 fe00-fe0e feff ffa0 fff0-fff8 \
+     1bca0-1bca3 1d173-1d17a e0000-e0fff",
     // UnicodeData.txt, Cf that is neither default-ignorable nor a Prepended_Concatenation_Mark.
-    (0x13430, 0x1343f),
+    "13430-1343f",
     // Characters that the code charts show as blank: braille, object, Egyptian, Khitan, notehead.
-    (0x2800, 0x2800),
-    (0xfffc, 0xfffc),
-    (0x13441, 0x13442),
-    (0x16fe4, 0x16fe4),
-    (0x1d159, 0x1d159),
+    "2800 fffc 13441-13442 16fe4 1d159",
     // Line and paragraph separators, annotation marks, noncharacters of the Arabic block.
-    (0x2028, 0x2029),
-    (0xfff9, 0xfffb),
-    (0xfdd0, 0xfdef),
+    "2028-2029 fff9-fffb fdd0-fdef",
 ];
 
 /// PropList.txt, White_Space, without what is forbidden anyway.
-const WHITE: &[u32] = &[
-    0x20, 0xa0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x2008, 0x2009,
-    0x200a, 0x202f, 0x205f, 0x3000,
-];
+const WHITE: &str = "20 a0 1680 2000-200a 202f 205f 3000";
 
-const DEVICES: &[&str] = &[
-    "con",
-    "prn",
-    "aux",
-    "nul",
-    "conin$",
-    "conout$",
-    "com0",
-    "com1",
-    "com2",
-    "com3",
-    "com4",
-    "com5",
-    "com6",
-    "com7",
-    "com8",
-    "com9",
-    "com\u{b9}",
-    "com\u{b2}",
-    "com\u{b3}",
-    "lpt0",
-    "lpt1",
-    "lpt2",
-    "lpt3",
-    "lpt4",
-    "lpt5",
-    "lpt6",
-    "lpt7",
-    "lpt8",
-    "lpt9",
-    "lpt\u{b9}",
-    "lpt\u{b2}",
-    "lpt\u{b3}",
-];
+const DEVICES: &str = "con prn aux nul conin$ conout$ \
+    com0 com1 com2 com3 com4 com5 com6 com7 com8 com9 com\u{b9} com\u{b2} com\u{b3} \
+    lpt0 lpt1 lpt2 lpt3 lpt4 lpt5 lpt6 lpt7 lpt8 lpt9 lpt\u{b9} lpt\u{b2} lpt\u{b3}";
 
 /// What the lists above say of each code point, spread out once so that asking is one load.
 static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
     let mut classes = vec![Class::Plain; 0x11_0000];
-    for point in WHITE {
-        classes[*point as usize] = Class::White;
-    }
-    for (first, last) in FORBIDDEN {
-        classes[*first as usize..=*last as usize].fill(Class::Forbidden);
-    }
+    points(WHITE).for_each(|points| classes[points].fill(Class::White));
+    FORBIDDEN.into_iter().flat_map(points).for_each(|points| classes[points].fill(Class::Forbidden));
     for plane in 0..=0x10 {
         classes[plane << 16 | 0xfffe..=plane << 16 | 0xffff].fill(Class::Forbidden);
     }
     classes
 });
+
+fn points(list: &str) -> impl Iterator<Item = RangeInclusive<usize>> {
+    let number = |text| usize::from_str_radix(text, 16).expect("a code point in hexadecimal");
+    list.split_whitespace().map(move |points| {
+        let (first, last) = points.split_once('-').unwrap_or((points, points));
+        number(first)..=number(last)
+    })
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -133,22 +71,6 @@ pub fn component(raw: &[u8]) -> bool {
 /// Whether `raw` is a safe relative path.
 pub fn path(raw: &[u8]) -> bool {
     raw.len() < 4096 && raw.split(|byte| *byte == b'/').all(component)
-}
-
-/// The path that a guest means by `raw` where `roots` are mount points, if it is a safe one.
-pub fn guest(raw: &str, roots: &[&str]) -> Option<String> {
-    let mut parts: Vec<&str> = raw.split('/').collect();
-    if parts.len() > 1 && parts[0].is_empty() {
-        parts.remove(0);
-        let matching = |root: &&str| {
-            let root: Vec<&str> = root.split('/').filter(|part| !part.is_empty()).collect();
-            (parts.len() >= root.len() && parts[..root.len()] == root[..]).then_some(root.len())
-        };
-        let longest = roots.iter().filter_map(matching).max().unwrap_or(0);
-        parts.drain(..longest);
-    }
-    let joined = parts.join("/");
-    path(joined.as_bytes()).then_some(joined)
 }
 
 /// Whether `raw` ends as mapped ids do.
@@ -179,7 +101,8 @@ fn device(raw: &[u8]) -> bool {
     let end = raw.iter().position(|byte| *byte == b'.').unwrap_or(raw.len());
     let blanks = raw[..end].iter().rev().take_while(|byte| **byte == b' ').count();
     let stem = &raw[..end - blanks];
-    matches!(stem.len(), 3..8) && DEVICES.iter().any(|device| device.as_bytes().eq_ignore_ascii_case(stem))
+    matches!(stem.len(), 3..8)
+        && DEVICES.split(' ').any(|device| device.as_bytes().eq_ignore_ascii_case(stem))
 }
 
 /// The first code point of `raw` and what follows it, or `None` if it is not UTF-8: overlong forms, surrogates and what

@@ -24,7 +24,7 @@ use super::state::{Base, Intent, Places, Planned, Record, Uploads, lock};
 use super::store::Condition;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
-use crate::root::NewFile;
+use crate::root::{NewFile, WriteOptions};
 use crate::tree::{Digest, is_reserved};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
@@ -214,7 +214,8 @@ impl Target for Leaf {
         if let Some(parent) = self.path.parent() {
             workspace.ensure_dir(parent)?;
         }
-        workspace.new_file(&self.path)
+        // Where the remote object wins, it wins over a read-only file too.
+        workspace.new_file_with(&self.path, WriteOptions::default().over_read_only())
     }
 
     fn commit(&self, file: NewFile) -> Result<()> {

@@ -8,7 +8,6 @@ mod restore;
 mod stage;
 
 pub(crate) use fetch::{Content, Fetcher, Target};
-#[cfg(fuzzing)]
-#[doc(hidden)]
+#[cfg(all(fuzzing, feature = "aws"))]
 pub use plan::plan;
 pub use report::{Ended, RestoreReport, Restored};

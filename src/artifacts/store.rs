@@ -15,4 +15,6 @@ pub(crate) use error::{changed, is_transient};
 pub use object::{Body, Condition, Listed};
 pub use retry::Retry;
 pub(crate) use retry::within;
+#[cfg(all(fuzzing, feature = "aws"))]
+pub use s3::read_page;
 pub use source::Source;

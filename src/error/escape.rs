@@ -15,28 +15,41 @@ pub(crate) struct Escaped<'a>(&'a [u8]);
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_char('"')?;
-        let mut room = SHOWN;
-        for chunk in self.0.utf8_chunks() {
-            for character in chunk.valid().chars().take(room) {
-                room -= 1;
-                match character {
-                    '"' | '\\' => write!(f, "\\{character}")?,
-                    ' '..='~' => f.write_char(character)?,
-                    // Fillers and blanks are letters that show nothing.
-                    '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{13441}' | '\u{13442}' => {
-                        write!(f, "{}", character.escape_unicode())?
-                    }
-                    letter if letter.is_alphanumeric() => f.write_char(letter)?,
-                    hidden => write!(f, "{}", hidden.escape_unicode())?,
-                }
-            }
-            for byte in chunk.invalid().iter().take(room) {
-                room -= 1;
-                write!(f, "\\x{byte:02x}")?;
-            }
-        }
+        let room = write_escaped(f, self.0, SHOWN)?;
         f.write_str(if room == 0 { "\"…" } else { "\"" })
     }
+}
+
+/// Renders all of `raw` as printable text that could be put between quotes.
+pub(crate) fn escaped_whole(raw: &[u8]) -> String {
+    let mut text = String::new();
+    // A string takes all that is written to it.
+    let _ = write_escaped(&mut text, raw, usize::MAX);
+    text
+}
+
+/// Writes the first `room` characters of `raw`, and returns how many more there was room for.
+fn write_escaped(f: &mut impl fmt::Write, raw: &[u8], mut room: usize) -> Result<usize, fmt::Error> {
+    for chunk in raw.utf8_chunks() {
+        for character in chunk.valid().chars().take(room) {
+            room -= 1;
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                ' '..='~' => f.write_char(character)?,
+                // Fillers and blanks are letters that show nothing.
+                '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{13441}' | '\u{13442}' => {
+                    write!(f, "{}", character.escape_unicode())?
+                }
+                letter if letter.is_alphanumeric() => f.write_char(letter)?,
+                hidden => write!(f, "{}", hidden.escape_unicode())?,
+            }
+        }
+        for byte in chunk.invalid().iter().take(room) {
+            room -= 1;
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    Ok(room)
 }
 
 #[cfg(test)]

@@ -14,12 +14,16 @@ pub enum ErrorKind {
     Symlink,
     /// The entry is a directory, FIFO, socket or device where a regular file is meant.
     NotRegular,
+    /// The entry is something else where a symbolic link is meant.
+    NotSymlink,
     /// The file has more than one name, so it may also live outside the root.
     HardLinked,
     /// A component that must be a directory is something else.
     NotDirectory,
     /// The name is taken.
     AlreadyExists,
+    /// The directory contains something, where an empty one is meant.
+    NotEmpty,
     /// There is no such entry.
     NotFound,
     /// More bytes than the limit allows.
@@ -34,7 +38,7 @@ pub enum ErrorKind {
     InvalidData,
     /// The path crosses a mount, or the two ends are on different file systems.
     CrossDevice,
-    /// The kernel denies permission.
+    /// The kernel denies permission, or a rule that the host has set does.
     Denied,
     /// No space, quota, or inodes are left.
     NoSpace,
@@ -54,9 +58,11 @@ impl fmt::Display for ErrorKind {
             Self::Escape => "leads out of the root",
             Self::Symlink => "is a symbolic link",
             Self::NotRegular => "is not a regular file",
+            Self::NotSymlink => "is not a symbolic link",
             Self::HardLinked => "has more than one name",
             Self::NotDirectory => "is not a directory",
             Self::AlreadyExists => "name is already taken",
+            Self::NotEmpty => "is not empty",
             Self::NotFound => "not found",
             Self::TooLarge => "is larger than the limit",
             Self::TooMany => "more than the limit",
@@ -79,13 +85,15 @@ impl From<ErrorKind> for io::ErrorKind {
         match kind {
             ErrorKind::NotFound => io::ErrorKind::NotFound,
             ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::NotEmpty => io::ErrorKind::DirectoryNotEmpty,
             ErrorKind::Escape | ErrorKind::Symlink | ErrorKind::HardLinked | ErrorKind::Denied => {
                 io::ErrorKind::PermissionDenied
             }
             ErrorKind::NotDirectory => io::ErrorKind::NotADirectory,
-            ErrorKind::InvalidName | ErrorKind::InvalidPath | ErrorKind::NotRegular => {
-                io::ErrorKind::InvalidInput
-            }
+            ErrorKind::InvalidName
+            | ErrorKind::InvalidPath
+            | ErrorKind::NotRegular
+            | ErrorKind::NotSymlink => io::ErrorKind::InvalidInput,
             ErrorKind::InvalidData => io::ErrorKind::InvalidData,
             ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
             ErrorKind::CrossDevice => io::ErrorKind::CrossesDevices,

@@ -1,5 +1,6 @@
 //! Names for attachments: from what a message says of them, or from nothing.
 
+use super::mime::Mime;
 use super::repair::start;
 use super::rules::{NAME_MAX, SafeName};
 
@@ -46,7 +47,8 @@ impl AttachmentHint<'_> {
         if let Some(name) = self.name.and_then(|raw| SafeName::salvage(raw.as_bytes())) {
             return name;
         }
-        let extension = self.mime.and_then(mime_extension).or_else(|| self.kind.and_then(kind_extension));
+        let extension = self.mime.and_then(Mime::new).and_then(Mime::extension);
+        let extension = extension.or_else(|| self.kind.and_then(kind_extension));
         SafeName::built(match extension {
             Some(extension) => format!("attachment-{index}.{extension}"),
             None => format!("attachment-{index}"),
@@ -93,61 +95,6 @@ fn with_tail(stem: &str, tail: &str, taken: &str) -> Option<String> {
         stem = start(stem, stem.len().checked_sub(1)?);
     }
     (!stem.is_empty()).then(|| format!("{stem}{tail}"))
-}
-
-/// The usual extension of a MIME type; parameters, case and surrounding blanks do not matter.
-fn mime_extension(raw: &str) -> Option<&'static str> {
-    let mime = raw.split(';').next().unwrap_or(raw).trim().to_ascii_lowercase();
-    Some(match mime.as_str() {
-        "image/jpeg" | "image/jpg" => "jpg",
-        "image/png" => "png",
-        "image/webp" => "webp",
-        "image/gif" => "gif",
-        "image/heic" => "heic",
-        "image/heif" => "heif",
-        "image/avif" => "avif",
-        "image/bmp" => "bmp",
-        "image/tiff" => "tiff",
-        "image/svg+xml" => "svg",
-        "audio/ogg" => "ogg",
-        "audio/opus" => "opus",
-        "audio/mpeg" | "audio/mp3" => "mp3",
-        "audio/wav" | "audio/x-wav" => "wav",
-        "audio/mp4" | "audio/x-m4a" => "m4a",
-        "audio/aac" => "aac",
-        "audio/flac" => "flac",
-        "audio/amr" => "amr",
-        "video/mp4" => "mp4",
-        "video/webm" => "webm",
-        "video/quicktime" => "mov",
-        "video/3gpp" => "3gp",
-        "video/x-matroska" => "mkv",
-        "text/plain" => "txt",
-        "text/csv" => "csv",
-        "text/html" => "html",
-        "text/markdown" => "md",
-        "text/calendar" => "ics",
-        "text/vcard" => "vcf",
-        "text/xml" | "application/xml" => "xml",
-        "application/json" => "json",
-        "application/pdf" => "pdf",
-        "application/rtf" | "text/rtf" => "rtf",
-        "application/zip" => "zip",
-        "application/gzip" => "gz",
-        "application/x-tar" => "tar",
-        "application/x-7z-compressed" => "7z",
-        "application/epub+zip" => "epub",
-        "application/msword" => "doc",
-        "application/vnd.ms-excel" => "xls",
-        "application/vnd.ms-powerpoint" => "ppt",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document" => "docx",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet" => "xlsx",
-        "application/vnd.openxmlformats-officedocument.presentationml.presentation" => "pptx",
-        "application/vnd.oasis.opendocument.text" => "odt",
-        "application/vnd.oasis.opendocument.spreadsheet" => "ods",
-        "application/vnd.oasis.opendocument.presentation" => "odp",
-        _ => return None,
-    })
 }
 
 /// The extension that a coarse type most often has.

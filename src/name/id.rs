@@ -4,7 +4,9 @@ mod fresh;
 mod mapping;
 
 use std::borrow::Borrow;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::SystemTime;
 
 use super::path::SafePath;
@@ -59,7 +61,7 @@ impl MessageId {
     /// ```
     #[must_use]
     pub fn new(raw: impl AsRef<str>) -> Self {
-        Self(mapping::component(raw.as_ref()))
+        Self(mapping::component(raw.as_ref().as_bytes()))
     }
 
     /// Reads an id back from the name of its directory.
@@ -77,6 +79,29 @@ impl MessageId {
     /// ```
     pub fn from_component(name: &str) -> Result<Self> {
         mapping::parse(name).map(Self)
+    }
+
+    /// The id of the message in a directory of that name, whoever chose the name.
+    ///
+    /// A name that [`from_component`](Self::from_component) reads is that id. Any other is an id as it is written, as
+    /// [`new`](Self::new) takes it, also if it is not UTF-8. So a guest that names a directory by the id itself, and one that uses
+    /// the name that the host gives to the id, send messages of the same id.
+    ///
+    /// ```
+    /// use std::ffi::OsStr;
+    /// use std::os::unix::ffi::OsStrExt;
+    /// use beneath::MessageId;
+    ///
+    /// let id = MessageId::new("msg:agent-1");
+    /// assert_eq!(MessageId::of_directory("msg:agent-1"), id);
+    /// assert_eq!(MessageId::of_directory(id.as_str()), id);
+    /// assert!(MessageId::of_directory(OsStr::from_bytes(b"\xff")).as_str().starts_with("id~"));
+    /// ```
+    #[must_use]
+    pub fn of_directory(name: impl AsRef<OsStr>) -> Self {
+        let name = name.as_ref();
+        let known = name.to_str().and_then(|name| Self::from_component(name).ok());
+        known.unwrap_or_else(|| Self(mapping::component(name.as_bytes())))
     }
 
     /// The name of the id's directory.
@@ -114,12 +139,15 @@ impl MessageId {
 impl SessionId {
     /// Gives the id `raw` its directory name, as [`MessageId::new`] does.
     ///
+    /// The name of an id is not given to it again: to read one back use [`from_component`](Self::from_component). If it were, whoever
+    /// chooses ids could choose the directory of another id.
+    ///
     /// ```
     /// assert_eq!(beneath::SessionId::new("team-42").as_str(), "team-42");
     /// ```
     #[must_use]
     pub fn new(raw: impl AsRef<str>) -> Self {
-        Self(mapping::component(raw.as_ref()))
+        Self(mapping::component(raw.as_ref().as_bytes()))
     }
 
     /// Makes a new id of 128 random bits from the system.

@@ -1,8 +1,9 @@
-//! What a relative path, an object key, or a guest's way of writing a path may be.
+//! What a relative path or an object key may be.
 
 use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -12,9 +13,9 @@ use super::rules::{Breach, SafeName, check_component};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest path, in bytes, that a system call takes, its closing NUL not counted.
-const PATH_MAX: usize = 4095;
+pub(super) const PATH_MAX: usize = 4095;
 
-const OPERATION: &str = "check path";
+pub(super) const OPERATION: &str = "check path";
 
 /// A relative path whose every component is safe.
 ///
@@ -51,50 +52,7 @@ impl SafePath {
     /// assert_eq!(error.to_string(), r#"check path "docs//a.txt": has an empty component at byte 5"#);
     /// ```
     pub fn new(raw: &str) -> Result<Self> {
-        Self::checked(raw, raw)
-    }
-
-    /// Accepts a path as a guest writes it.
-    ///
-    /// A guest sees the shared directory at one of `virtual_roots`, say `/workspace`. It may name one file in three
-    /// ways, and all three give the same path: `out/a.txt`, `/out/a.txt` and `/workspace/out/a.txt`.
-    ///
-    /// A virtual root is compared component by component, so `/workspaceX/a` is not under `/workspace`; of several
-    /// that match, the longest counts. Slashes at either end of a virtual root do not matter. An absolute path under
-    /// none of them is taken as relative to the shared directory. That reading never leaves it, whatever the path
-    /// was meant to be. A directory in the shared one that is called like a virtual root is reached by the relative
-    /// or the full absolute spelling only.
-    ///
-    /// # Errors
-    /// Those of [`new`](Self::new) if what is left is no [`SafePath`], in particular if `raw` is a virtual root itself.
-    ///
-    /// ```
-    /// use beneath::SafePath;
-    ///
-    /// let roots = ["/workspace", "/mnt/data"];
-    /// for raw in ["out/a.txt", "/out/a.txt", "/workspace/out/a.txt", "/mnt/data/out/a.txt"] {
-    ///     assert_eq!(SafePath::from_guest(raw, &roots)?.as_str(), "out/a.txt");
-    /// }
-    /// assert_eq!(SafePath::from_guest("/workspaceX/a", &roots)?.as_str(), "workspaceX/a");
-    /// assert!(SafePath::from_guest("/workspace/../etc", &roots).is_err());
-    /// # Ok::<(), beneath::Error>(())
-    /// ```
-    pub fn from_guest(raw: &str, virtual_roots: &[&str]) -> Result<Self> {
-        let under =
-            virtual_roots.iter().filter_map(|root| strip_root(raw, root)).min_by_key(|rest| rest.len());
-        Self::checked(raw, under.or_else(|| raw.strip_prefix('/')).unwrap_or(raw))
-    }
-
-    /// Accepts `path`, the end of `raw`.
-    fn checked(raw: &str, path: &str) -> Result<Self> {
-        match check_path(path) {
-            Ok(()) => Ok(Self(path.to_owned())),
-            Err(breach) => Err(breach.shifted(raw.len() - path.len()).into_error(
-                OPERATION,
-                raw.as_bytes(),
-                kind_of_refused(path.as_bytes()),
-            )),
-        }
+        Self::try_from(raw.as_bytes())
     }
 
     /// The path as text.
@@ -224,38 +182,29 @@ pub(crate) fn kind_of_refused(path: &[u8]) -> ErrorKind {
     if leaves { ErrorKind::Escape } else { ErrorKind::InvalidPath }
 }
 
-fn check_path(path: &str) -> Result<(), Breach<'_>> {
+/// The rules for a relative path whose every component follows `rule`.
+pub(super) fn check_path<'a>(
+    path: &'a [u8],
+    rule: impl Fn(&'a [u8]) -> Result<(), Breach<'a>>,
+) -> Result<(), Breach<'a>> {
     if path.is_empty() {
         return Err(Breach::new("names no entry", "", 0));
     }
     if path.len() > PATH_MAX {
         return Err(Breach::new("is longer than 4095 bytes", "", PATH_MAX));
     }
-    if path.starts_with('/') {
+    if path.starts_with(b"/") {
         return Err(Breach::new("is absolute", "", 0));
     }
     let mut at = 0;
-    for component in path.split('/') {
+    for component in path.split(|byte| *byte == b'/') {
         if component.is_empty() {
             return Err(Breach::new("has an empty component", "", at));
         }
-        check_component(component.as_bytes()).map_err(|breach| breach.shifted(at))?;
+        rule(component).map_err(|breach| breach.shifted(at))?;
         at += component.len() + 1;
     }
     Ok(())
-}
-
-/// What follows `root` in `raw`, if `raw` is absolute and under it; empty if `raw` is `root` itself.
-fn strip_root<'a>(raw: &'a str, root: &str) -> Option<&'a str> {
-    let mut rest = raw.strip_prefix('/')?;
-    for component in root.split('/').filter(|component| !component.is_empty()) {
-        let (first, others) = rest.split_once('/').unwrap_or((rest, ""));
-        if first != component {
-            return None;
-        }
-        rest = others;
-    }
-    Some(rest)
 }
 
 impl fmt::Display for SafePath {
@@ -277,6 +226,34 @@ impl TryFrom<&str> for SafePath {
 
     fn try_from(raw: &str) -> Result<Self> {
         Self::new(raw)
+    }
+}
+
+impl TryFrom<&[u8]> for SafePath {
+    type Error = Error;
+
+    fn try_from(raw: &[u8]) -> Result<Self> {
+        match check_path(raw, |component| check_component(component).map(drop)) {
+            // What passes is UTF-8, so nothing is replaced.
+            Ok(()) => Ok(Self(String::from_utf8_lossy(raw).into_owned())),
+            Err(breach) => Err(breach.into_error(OPERATION, raw, kind_of_refused(raw))),
+        }
+    }
+}
+
+impl TryFrom<&OsStr> for SafePath {
+    type Error = Error;
+
+    fn try_from(raw: &OsStr) -> Result<Self> {
+        Self::try_from(raw.as_bytes())
+    }
+}
+
+impl TryFrom<&Path> for SafePath {
+    type Error = Error;
+
+    fn try_from(raw: &Path) -> Result<Self> {
+        Self::try_from(raw.as_os_str())
     }
 }
 

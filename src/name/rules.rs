@@ -223,10 +223,14 @@ impl<'a> Breach<'a> {
     }
 
     pub(super) fn into_error(self, operation: &'static str, raw: &[u8], kind: ErrorKind) -> Error {
-        // The text may be of any length, and errors are kept in reports.
-        let subject = OsStr::from_bytes(raw.get(..SUBJECT_MAX).unwrap_or(raw));
-        Error::new(operation, subject, kind).with_detail(self.to_string())
+        refused(operation, raw, kind, self.to_string())
     }
+}
+
+pub(super) fn refused(operation: &'static str, raw: &[u8], kind: ErrorKind, why: String) -> Error {
+    // The text may be of any length, and errors are kept in reports.
+    let subject = OsStr::from_bytes(raw.get(..SUBJECT_MAX).unwrap_or(raw));
+    Error::new(operation, subject, kind).with_detail(why)
 }
 
 impl fmt::Display for Breach<'_> {

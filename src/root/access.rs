@@ -9,6 +9,7 @@
 //! What remains: the guest may change its own entries back at once.
 
 pub(super) mod acl;
+mod times;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -41,7 +42,7 @@ pub enum Execute {
 }
 
 impl Execute {
-    fn mode(self, access: Access, entry: &Metadata) -> u32 {
+    pub(super) fn mode(self, access: Access, entry: &Metadata) -> u32 {
         match (entry.file_type(), self) {
             (FileType::Directory, _) => access.dir_mode(),
             (_, Self::Clear) => access.file_mode(),

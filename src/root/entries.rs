@@ -7,6 +7,8 @@
 //! What remains: between the lookup of the parent and the call the guest may have put another entry at the name. The call then
 //! acts on that one, which is beneath the root too.
 
+mod links;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -105,7 +107,7 @@ impl Root {
     }
 
     /// Makes one level and opens it, or opens what somebody else has made meanwhile.
-    fn make_dir(&self, dir: &Handle<'_>, name: &[u8]) -> rustix::io::Result<(OwnedFd, Ensured)> {
+    pub(super) fn make_dir(&self, dir: &Handle<'_>, name: &[u8]) -> rustix::io::Result<(OwnedFd, Ensured)> {
         let dir = dir.as_fd();
         for _ in 0..MAKE_TRIES {
             let ensured = match mkdirat(dir, name, Mode::RWXU) {
@@ -152,6 +154,34 @@ impl Root {
         describe(fd.as_fd()).map_err(|errno| Error::from_errno("stat", subject(path), errno))
     }
 
+    /// Whether anything is at `path`, a link itself included: it is not followed, and may lead nowhere.
+    ///
+    /// # Errors
+    /// [`Symlink`](ErrorKind::Symlink) for a link in the middle of the path, [`NotDirectory`](ErrorKind::NotDirectory) for
+    /// another entry there, and the kinds of every resolution but [`NotFound`](ErrorKind::NotFound), which is `false`. With a
+    /// trailing slash only a directory is meant, so a link at the end is an error too.
+    ///
+    /// # Races
+    /// It was true during the call. To make an entry only if it is not there, make it: each such call is exclusive.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// root.symlink("nowhere", "dangling")?;
+    /// assert!(root.try_exists("dangling")?);
+    /// assert!(!root.try_exists("nowhere")?);
+    /// assert!(root.try_exists("dangling/x").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        let path = Checked::new("stat", path.as_ref(), Meant::DirectoryOrRoot)?;
+        match self.pin_entry("stat", path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Makes the entries of a directory durable, if the policy asks for that.
     #[cfg(feature = "session")]
     pub(crate) fn sync_dir(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -178,7 +208,7 @@ impl Root {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists) if it holds something, [`NotDirectory`](ErrorKind::NotDirectory) for
+    /// [`NotEmpty`](ErrorKind::NotEmpty) if it contains something, [`NotDirectory`](ErrorKind::NotDirectory) for
     /// anything else, a link included, [`NotFound`](ErrorKind::NotFound) and the kinds of every resolution.
     ///
     /// # Races
@@ -189,7 +219,7 @@ impl Root {
         unlinkat(dir.as_fd(), leaf, AtFlags::REMOVEDIR).map_err(|errno| {
             let error = Error::from_errno("remove", subject(path), errno);
             match errno {
-                Errno::NOTEMPTY | Errno::EXIST => error.with_detail("is not empty"),
+                Errno::NOTEMPTY | Errno::EXIST => error.with_kind(ErrorKind::NotEmpty),
                 _ => error,
             }
         })

@@ -299,6 +299,12 @@ impl ContainedFile {
         self.metadata.len()
     }
 
+    /// Where it was found.
+    #[cfg(feature = "session")]
+    pub(crate) fn subject(&self) -> &Path {
+        &self.subject
+    }
+
     /// Reads from the present position to the end, at most `max_bytes`.
     ///
     /// # Errors
@@ -310,7 +316,8 @@ impl ContainedFile {
         Ok(bytes)
     }
 
-    /// Gives up the handle as a plain file, opened for reading and non-blocking.
+    /// Gives up the handle as a plain file, opened for reading and non-blocking. No limit goes with it: the guest may make the file
+    /// longer while it is read.
     #[must_use]
     pub fn into_file(self) -> File {
         self.file

@@ -34,6 +34,9 @@ use resolver::Resolver;
 /// Under [`Links::FollowBeneath`] the guest writes those `..` itself, so this must end.
 const FOLLOW_TIME: Duration = Duration::from_millis(100);
 
+/// To hold whatever has the name, a link itself included. `openat2` gives a link to nobody who does not ask so.
+const ENTRY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+
 /// The directory that holds an entry: the root itself, or one opened for this call.
 #[derive(Debug)]
 pub(super) enum Handle<'a> {
@@ -88,6 +91,14 @@ impl Root {
             (Resolver::Walk, _) => self.open_walking(path, flags),
         }
         .map_err(|errno| Error::from_errno(operation, subject(path), errno))
+    }
+
+    /// Pins the entry itself, also if it is a link. With a trailing slash only a directory will do.
+    pub(super) fn pin_entry(&self, operation: &'static str, path: Checked<'_>) -> Result<OwnedFd> {
+        match path.names_directory() {
+            true => self.open(operation, path, OFlags::PATH),
+            false => self.open(operation, path, ENTRY),
+        }
     }
 
     /// Opens the directory that holds the last component.
@@ -231,8 +242,8 @@ fn step(
     flags: OFlags,
     boundary: Option<MountId>,
 ) -> rustix::io::Result<OwnedFd> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = match retry_on_intr(|| openat(dir, name, flags, Mode::empty())) {
+    let never_follows = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = match retry_on_intr(|| openat(dir, name, never_follows, Mode::empty())) {
         Ok(fd) => fd,
         // O_DIRECTORY turns a link into ENOTDIR, as it does a plain file: ask once, for the error only.
         Err(Errno::NOTDIR) => {
@@ -242,8 +253,8 @@ fn step(
         Err(errno) => return Err(errno),
     };
     let entry = describe(fd.as_fd())?;
-    // O_PATH with O_NOFOLLOW opens the link itself.
-    if entry.is_symlink() {
+    // O_PATH with O_NOFOLLOW opens the link itself, which only a caller wants that asks for it.
+    if entry.is_symlink() && !flags.contains(OFlags::NOFOLLOW) {
         return Err(Errno::LOOP);
     }
     if boundary.is_some_and(|boundary| !boundary.is(entry.mount())) {

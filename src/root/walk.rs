@@ -11,7 +11,7 @@
 pub(super) mod scan;
 
 use std::ffi::{CStr, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,7 @@ impl Root {
             levels: vec![Level::new(dir)],
             prefix: PathBuf::new(),
             enter: None,
+            gone: None,
             seen: 0,
             truncated: false,
             limits,
@@ -248,6 +249,8 @@ pub struct Walk {
     prefix: PathBuf,
     /// A directory that was shown and is to be entered next.
     enter: Option<PathBuf>,
+    /// A directory that was shown and was gone when it was to be entered.
+    gone: Option<PathBuf>,
     seen: u64,
     truncated: bool,
     limits: WalkLimits,
@@ -258,6 +261,37 @@ impl Walk {
     #[must_use]
     pub fn truncated(&self) -> bool {
         self.truncated
+    }
+
+    /// How many directories it is in; 1 while it shows the entries of the top.
+    pub(in crate::root) fn depth(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// The directory that holds the entry shown last.
+    pub(in crate::root) fn dir(&self) -> Option<BorrowedFd<'_>> {
+        self.levels.last().map(|level| level.dir.as_fd())
+    }
+
+    /// The directory that was shown and then could not be found any more, if the last step met one.
+    pub(in crate::root) fn take_gone(&mut self) -> Option<PathBuf> {
+        self.gone.take()
+    }
+
+    /// Does not enter the directory that was shown last; of anything else there is nothing to skip.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// root.ensure_dir(".git/objects")?;
+    /// let mut walk = root.walk(".", beneath::WalkLimits::default())?;
+    /// assert_eq!(walk.next().unwrap()?.file_name(), ".git");
+    /// walk.skip_dir();
+    /// assert!(walk.next().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn skip_dir(&mut self) {
+        self.enter = None;
     }
 
     fn enter(&mut self, path: PathBuf) -> Result<()> {
@@ -274,8 +308,11 @@ impl Walk {
                 self.prefix = path;
                 Ok(())
             }
-            // It is gone, with all it held.
-            Err(Errno::NOENT) => Ok(()),
+            // It is gone, with all it held, or has another name by now.
+            Err(Errno::NOENT) => {
+                self.gone = Some(path);
+                Ok(())
+            }
             Err(errno) => Err(Error::from_errno("walk", path, errno)),
         }
     }

@@ -25,17 +25,20 @@ use rustix::fs::fstatfs;
 
 use super::event;
 use super::handle::Session;
-use super::handle::parts::{STAGING, STATE};
+use super::handle::located::Held;
+use super::handle::parts::{Part, STAGING, STATE};
+use super::handle::resolve::Spelled;
+use super::handle::rules::Act;
 use super::limited::LimitedFile;
 use super::sweep::{Sweep, Swept};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SessionId;
+use crate::name::{GuestPath, SessionId};
 use crate::root::{Metadata, Root};
 
 const OPERATION: &str = "verify database";
 /// How every SQLite 3 file begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-const QUARANTINE: &str = "quarantine";
+pub(super) const QUARANTINE: &str = "quarantine";
 
 /// A file that SQLite opens beside a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,7 +145,7 @@ impl DbReport {
 impl Session {
     /// Checks a SQLite file on the guest's side and everything SQLite would open beside it.
     ///
-    /// `path` is relative to the guest's directory, and `owner` the user that all of them must belong to, if it matters.
+    /// `path` is as [`resolve`](Self::resolve) reads it, and `owner` the user that all of them must belong to, if it matters.
     ///
     /// **Never open a database in place that a guest can reach, however sound it is.** The guest can plant a journal after
     /// this call, and SQLite then overwrites the database and deletes a host file that the journal names; a FIFO makes
@@ -153,8 +156,9 @@ impl Session {
     /// does not matter. A write-ahead log is hot unless it is empty.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no database, and the kinds of every resolution of the directories
-    /// above it.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no database, [`InvalidPath`](ErrorKind::InvalidPath) for a part of the session
+    /// itself, [`Denied`](ErrorKind::Denied) for what the config's patterns keep from reads in the workspace, and the kinds of every
+    /// resolution of the directories above it.
     ///
     /// # Races
     /// It was true during the call, and need not be true any more.
@@ -167,19 +171,21 @@ impl Session {
     /// # let guest_path = dir.path().join("s/guest");
     /// use beneath::session::{DbFault, Sibling};
     ///
-    /// std::fs::write(guest_path.join("out.db"), b"SQLite format 3\0")?;
+    /// std::fs::write(guest_path.join("workspace/out.db"), b"SQLite format 3\0")?;
     /// assert!(session.verify_db("out.db", None)?.is_sound());
     ///
-    /// std::fs::write(guest_path.join("out.db-journal"), b"planted")?;
+    /// std::fs::write(guest_path.join("workspace/out.db-journal"), b"planted")?;
     /// let report = session.verify_db("out.db", None)?;
     /// assert_eq!(report.siblings, [(Sibling::Journal, Some(DbFault::Hot))]);
     /// session.quarantine_sibling("out.db", Sibling::Journal)?;
     /// assert!(session.verify_db("out.db", None)?.is_sound());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn verify_db(&self, path: impl AsRef<Path>, owner: Option<u32>) -> Result<DbReport> {
-        let path = path.as_ref();
-        let database = match self.inspect(path, owner)? {
+    pub fn verify_db<'p>(&self, path: impl Into<Spelled<'p>>, owner: Option<u32>) -> Result<DbReport> {
+        let (part, path) = self.database(path)?;
+        // No link is followed: SQLite looks beside the file that a link leads to.
+        let (root, path) = self.at(part, path)?;
+        let database = match inspect(root, &path, owner)? {
             Inspected::Missing => return Err(Error::new(OPERATION, path, ErrorKind::NotFound)),
             // A file of length zero is a database without tables.
             Inspected::Plain(file, start) => {
@@ -189,41 +195,37 @@ impl Session {
         };
         let mut siblings = Vec::new();
         for sibling in Sibling::ALL {
-            let fault = match self.inspect(&sibling.path(path), owner)? {
+            let fault = match inspect(root, &sibling.path(&path), owner)? {
                 Inspected::Missing => continue,
                 Inspected::Plain(file, start) => is_hot(sibling, &file, &start).then_some(DbFault::Hot),
                 Inspected::Faulty(fault) => Some(fault),
             };
             if fault.is_some() {
-                let error = Error::new(OPERATION, sibling.path(path), ErrorKind::InvalidData);
+                let error = Error::new(OPERATION, sibling.path(&path), ErrorKind::InvalidData);
                 event::refused(OPERATION, &error);
             }
             siblings.push((sibling, fault));
         }
-        Ok(DbReport { database, siblings, wal: wal_safety(self.guest()) })
+        Ok(DbReport { database, siblings, wal: wal_safety(root) })
     }
 
-    fn inspect(&self, path: &Path, owner: Option<u32>) -> Result<Inspected> {
-        use std::io::Read as _;
-        let file = match self.live_guest()?.open_contained(path) {
-            Ok(file) => file,
-            Err(error) => match error.kind() {
-                ErrorKind::NotFound => return Ok(Inspected::Missing),
-                ErrorKind::Symlink | ErrorKind::NotRegular | ErrorKind::HardLinked => {
-                    return Ok(Inspected::Faulty(DbFault::Refused(error)));
-                }
-                _ => return Err(error),
-            },
-        };
-        let metadata = file.metadata().clone();
-        if owner.is_some_and(|uid| uid != metadata.uid()) {
-            return Ok(Inspected::Faulty(DbFault::ForeignOwner(metadata.uid())));
+    /// The part that the database is in which a guest or a host means by `path`, and its path there, if it may be read.
+    fn database<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<(Part, GuestPath)> {
+        let path = path.into();
+        let (part, within) = self.resolve(path.clone())?;
+        if within.is_top() {
+            return Err(Error::new("check path", path.subject(), ErrorKind::InvalidPath)
+                .with_detail("is a part of the session itself"));
         }
-        let mut start = Vec::new();
-        file.take(MAGIC.len() as u64)
-            .read_to_end(&mut start)
-            .map_err(|error| Error::new(OPERATION, path, ErrorKind::Io).with_source(error))?;
-        Ok(Inspected::Plain(Box::new(metadata), start))
+        self.check_rules(part, &within, Act::Read).map(|()| (part, within))
+    }
+
+    /// The config's rules are about the workspace.
+    fn check_rules(&self, part: Part, path: &GuestPath, act: Act) -> Result<()> {
+        match part {
+            Part::Workspace => self.config().rules().check(path, act),
+            Part::Inbox | Part::Outbox | Part::Guest => Ok(()),
+        }
     }
 
     /// Moves a sibling of a database to `host/state/quarantine` and returns its name there. A link is moved, not
@@ -239,18 +241,21 @@ impl Session {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound), [`NotRegular`](ErrorKind::NotRegular) if it is a directory on another mount,
-    /// and the kinds of every resolution.
+    /// [`Denied`](ErrorKind::Denied) also for a sibling that the config's [read-only paths](crate::SessionsConfig::with_read_only) and
+    /// patterns do not let the host's calls remove, and as [`verify_db`](Self::verify_db).
     ///
     /// # Races
     /// What is at the name at that moment is moved.
-    pub fn quarantine_sibling(
+    pub fn quarantine_sibling<'p>(
         &self,
-        database: impl AsRef<Path>,
+        database: impl Into<Spelled<'p>>,
         sibling: Sibling,
     ) -> Result<Option<PathBuf>> {
-        let path = sibling.path(database.as_ref());
+        let (part, database) = self.database(database)?;
+        let path = GuestPath::new(sibling.path(database.as_path()))?;
+        self.check_rules(part, &path, Act::Replace)?;
+        let (guest, path) = self.at(part, path)?;
         let shelf = Path::new(STATE).join(QUARANTINE);
-        let guest = self.live_guest()?;
         self.host().ensure_dir(&shelf)?;
         let name = shelf.join(format!("{}{}", SessionId::generate()?, sibling.suffix()));
         match guest.rename_to(&path, self.host(), &name) {
@@ -272,15 +277,21 @@ impl Session {
     /// not in it, and its content is as untrusted as before.
     ///
     /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge), and those of [`Root::open_contained`].
+    /// [`TooLarge`](ErrorKind::TooLarge), [`InvalidPath`](ErrorKind::InvalidPath) and [`Denied`](ErrorKind::Denied) as
+    /// [`verify_db`](Self::verify_db), and those of [`Root::open_contained`].
     ///
     /// # Races
     /// A guest that writes meanwhile can make the copy inconsistent: check its integrity before use.
-    pub fn copy_db(&self, path: impl AsRef<Path>, max_bytes: u64) -> Result<PathBuf> {
+    pub fn copy_db<'p>(&self, path: impl Into<Spelled<'p>>, max_bytes: u64) -> Result<PathBuf> {
         const OPERATION: &str = "copy database";
-        let path = path.as_ref();
-        let file = self.live_guest()?.open_contained(path)?;
-        let mut file = LimitedFile::new(OPERATION, file, path, max_bytes)?;
+        let (root, path) = match self.database(path)? {
+            (Part::Workspace, path) => self.at_to_read(&path)?,
+            (part, path) => {
+                let (root, path) = self.at(part, path)?;
+                (Held::Session(root), GuestPath::new(path)?)
+            }
+        };
+        let mut file = LimitedFile::new(OPERATION, root.open_contained(&path)?, &path, max_bytes)?;
         let name = Path::new(STAGING).join(format!("{}.db", SessionId::generate()?));
         let mut copy = self.host().new_file(&name)?;
         std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io(OPERATION, path, error))?;
@@ -307,7 +318,7 @@ impl Session {
     /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
     /// use std::time::Duration;
     ///
-    /// session.guest().write_exclusive("out.db", "SQLite format 3\0")?;
+    /// session.workspace().write_exclusive("out.db", "SQLite format 3\0")?;
     /// session.copy_db("out.db", 1 << 20)?;
     /// assert_eq!(session.sweep(Duration::from_secs(3600))?.kept, 1);
     /// assert_eq!(session.sweep(Duration::ZERO)?.removed, 1);
@@ -328,6 +339,29 @@ enum Inspected {
     Faulty(DbFault),
     /// A regular file with one name, and how it begins.
     Plain(Box<Metadata>, Vec<u8>),
+}
+
+fn inspect(root: &Root, path: &Path, owner: Option<u32>) -> Result<Inspected> {
+    use std::io::Read as _;
+    let file = match root.open_contained(path) {
+        Ok(file) => file,
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound => return Ok(Inspected::Missing),
+            ErrorKind::Symlink | ErrorKind::NotRegular | ErrorKind::HardLinked => {
+                return Ok(Inspected::Faulty(DbFault::Refused(error)));
+            }
+            _ => return Err(error),
+        },
+    };
+    let metadata = file.metadata().clone();
+    if owner.is_some_and(|uid| uid != metadata.uid()) {
+        return Ok(Inspected::Faulty(DbFault::ForeignOwner(metadata.uid())));
+    }
+    let mut start = Vec::new();
+    file.take(MAGIC.len() as u64)
+        .read_to_end(&mut start)
+        .map_err(|error| Error::new(OPERATION, path, ErrorKind::Io).with_source(error))?;
+    Ok(Inspected::Plain(Box::new(metadata), start))
 }
 
 /// SQLite plays back a journal whose first byte is not zero, whatever the rest of its header is, and a log that holds

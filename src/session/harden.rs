@@ -103,6 +103,18 @@ impl Hardened {
         self.changed += u64::from(applied == Applied::Changed);
     }
 
+    fn absorb(&mut self, other: Self) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.changed += other.changed;
+        self.links += other.links;
+        self.hard_links += other.hard_links;
+        self.special += other.special;
+        self.left.absorb(other.left);
+        self.unsettled += other.unsettled;
+        self.truncated |= other.truncated;
+    }
+
     fn refuse(&mut self, path: PathBuf, error: Error) {
         match error.kind() {
             ErrorKind::Symlink => self.links += 1,
@@ -204,7 +216,7 @@ fn identity(found: &Metadata) -> Identity {
 }
 
 impl Session {
-    /// Gives the guest's whole side the config's access again; see [`harden_tree`].
+    /// Gives the guest's whole side the config's access again, or each of its [places](Self::from_places) that of its policy; see [`harden_tree`].
     ///
     /// # Errors
     /// As [`harden_tree`].
@@ -212,8 +224,11 @@ impl Session {
     /// # Races
     /// As [`harden_tree`].
     pub fn harden(&self, execute: Execute) -> Result<Hardened> {
-        let guest = self.live_guest()?;
-        let access = guest.policy().access();
-        harden_tree(guest, ".", Hardening::new(access).with_execute(execute))
+        let mut hardened = Hardened::default();
+        for (_, top) in self.tops()? {
+            let hardening = Hardening::new(top.policy().access()).with_execute(execute);
+            hardened.absorb(harden_tree(top, ".", hardening)?);
+        }
+        Ok(hardened)
     }
 }

@@ -12,17 +12,21 @@ mod attachment;
 #[cfg(feature = "json")]
 mod base64;
 mod delivery;
+mod inbound;
 #[cfg(feature = "json")]
 mod message;
 mod writer;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use self::writer::{OPERATION, Writer};
 use super::event;
 use super::handle::Session;
-use super::handle::config::MessageLimits;
+use super::handle::config::{Dotfiles, MessageLimits};
 use super::handle::parts::Part;
+use super::handle::resolve::Spelled;
 use super::sweep::{Sweep, Swept, remove_entry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{MessageId, SafeName, SafePath};
@@ -89,7 +93,7 @@ impl Inbox {
     ///     ],
     /// );
     /// let paths: Vec<_> = delivery.files().map(|file| file.guest_path.as_str()).collect();
-    /// assert_eq!(paths, ["inbox/42/notes.txt", "inbox/42/attachment-1.jpg"]);
+    /// assert_eq!(paths, ["/session/inbox/42/notes.txt", "/session/inbox/42/attachment-1.jpg"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn deliver<'a>(
@@ -114,7 +118,8 @@ impl Inbox {
         }
         if writer.made_directory && !outcomes.iter().any(|outcome| outcome.file().is_some()) {
             // Nothing was saved; if the guest has used the directory meanwhile, it stays.
-            writer.made_directory = self.session.guest().remove_dir(&writer.path).is_err();
+            let (root, path) = self.session.located(Part::Inbox, id.as_ref());
+            writer.made_directory = root.remove_dir(path).is_err();
         }
         let made_directory = writer.made_directory;
         Delivery { session: self.session.clone(), id: id.clone(), outcomes, not_tried, made_directory }
@@ -126,8 +131,8 @@ impl Inbox {
 
     /// Opens the file that a guest names by a path from a delivery.
     ///
-    /// `raw` is what [`SavedFile::guest_path`](super::SavedFile::guest_path) said, `inbox/<message>/<name>`, with blanks around it, a leading slash
-    /// or the guest's mount point in front. Nothing else is tried.
+    /// `path` is what [`SavedFile::guest_path`](super::SavedFile::guest_path) said, in any spelling that [`Session::resolve`] reads.
+    /// Nothing else is tried.
     ///
     /// # Errors
     /// [`Escape`](ErrorKind::Escape) for a path that would leave, [`InvalidPath`](ErrorKind::InvalidPath) for any other form; those of
@@ -145,29 +150,32 @@ impl Inbox {
     /// let inbox = session.inbox();
     /// # let _ =
     /// inbox.deliver(&MessageId::new("42"), [Attachment::from_bytes("hello").with_name("a.txt")]);
-    /// let mut file = inbox.resolve_guest_path("/workspace/inbox/42/a.txt")?;
+    /// let mut file = inbox.resolve_guest_path("/session/inbox/42/a.txt")?;
     /// assert_eq!(file.read_to_limit(1024)?, b"hello");
-    /// assert!(inbox.resolve_guest_path("inbox/42/../../secret").is_err());
+    /// assert!(inbox.resolve_guest_path("/session/inbox/42/../../secret").is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resolve_guest_path(&self, raw: &str) -> Result<ContainedFile> {
+    pub fn resolve_guest_path<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<ContainedFile> {
         const OPERATION: &str = "resolve guest path";
-        let path = SafePath::from_guest(raw.trim(), &[self.session.config().mount_point()])?;
-        let refuse = |why| Err(Error::new(OPERATION, raw, ErrorKind::InvalidPath).with_detail(why));
-        let components: Vec<&str> = path.components().collect();
-        let [inbox, id, name] = components.as_slice() else {
-            return refuse("is not inbox/<message>/<name>");
-        };
-        if *inbox != Part::Inbox.name() {
+        let spelled = path.into();
+        let refuse =
+            |why| Err(Error::new(OPERATION, spelled.subject(), ErrorKind::InvalidPath).with_detail(why));
+        let (part, path) = self.session.resolve(spelled.clone())?;
+        if part != Part::Inbox {
             return refuse("is not in the inbox");
         }
-        if MessageId::from_component(id).is_err() {
+        let components: Vec<&[u8]> = path.components().map(OsStr::as_bytes).collect();
+        let [id, name] = components.as_slice() else {
+            return refuse("is not <message>/<name> in the inbox");
+        };
+        if !str::from_utf8(id).is_ok_and(|id| MessageId::from_component(id).is_ok()) {
             return refuse("names no message");
         }
-        if SafeName::new(name).is_err() {
+        if !is_attachment(name, self.session.config().dotfiles()) {
             return refuse("names no attachment");
         }
-        self.session.live_guest()?.open_contained(&path)
+        let (root, path) = self.session.at(part, &path)?;
+        root.open_contained(path)
     }
 
     /// Removes all that was delivered for a message, and whatever else is in its directory.
@@ -196,6 +204,14 @@ impl Inbox {
         let mut sweep = Sweep::new(&self.session, older_than)?;
         sweep.part(Part::Inbox)?;
         Ok(sweep.finish())
+    }
+}
+
+/// Whether a delivery gives such a name.
+fn is_attachment(name: &[u8], dotfiles: Dotfiles) -> bool {
+    match dotfiles {
+        Dotfiles::Show => SafeName::new(name).is_ok(),
+        Dotfiles::Keep => SafePath::try_from(name).is_ok(),
     }
 }
 

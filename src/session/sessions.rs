@@ -30,8 +30,8 @@ use std::sync::Arc;
 use super::handle::Session;
 use super::handle::config::SessionsConfig;
 use super::handle::home::Home;
-use super::handle::marker::{Kind, kind_of, mark_group, mark_session};
-use super::handle::parts::{GUEST, HOST, ensure_guest, ensure_host};
+use super::handle::marker::{Kind, kind_of, look_at, mark_group, mark_session};
+use super::handle::parts::{GUEST, HOST, Part, Parts, ensure_guest, ensure_host};
 use super::sweep::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
@@ -110,8 +110,9 @@ impl Sessions {
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `group` is a session, a directory that holds something and is no group, or,
-    /// where case is folded, a group of another spelling; [`NotDirectory`](ErrorKind::NotDirectory),
-    /// [`Denied`](ErrorKind::Denied) and the kinds of every resolution.
+    /// where case is folded, a group of another spelling; [`InvalidName`](ErrorKind::InvalidName) if the name of a new one is
+    /// [reserved](SessionsConfig::with_reserved); [`Busy`](ErrorKind::Busy) if it comes and goes;
+    /// [`NotDirectory`](ErrorKind::NotDirectory), [`Denied`](ErrorKind::Denied) and the kinds of every resolution.
     ///
     /// # Races
     /// Concurrent callers get the same group.
@@ -128,25 +129,41 @@ impl Sessions {
     /// ```
     pub fn group(&self, group: &SafeName) -> Result<Self> {
         let taken = |why| Err(Error::new("open group", group, ErrorKind::AlreadyExists).with_detail(why));
-        let mut kind = kind_of(&self.root, group.as_str())?;
-        if kind == Kind::Nothing {
+        let look = || look_at(&self.root, group.as_str());
+        let mut found = look()?;
+        if found.0 == Kind::Nothing {
+            self.refuse_reserved("open group", group.as_str())?;
             self.publish(group, |dir| mark_group(dir, group.as_str()))?;
-            kind = kind_of(&self.root, group.as_str())?;
+            found = look()?;
         }
-        if kind == Kind::Unmarked && self.root.list(group)?.next().is_none() {
-            match mark_group(&self.root.descend(group)?, group.as_str()) {
+        if let (Kind::Unmarked, Some(dir)) = &found
+            && dir.list(".").map_err(|error| error.about(group))?.next().is_none()
+        {
+            match mark_group(dir, group.as_str()) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.about(group)),
-                _ => kind = kind_of(&self.root, group.as_str())?,
+                _ => found = look()?,
             }
         }
-        match kind {
-            Kind::Group => {}
-            Kind::Session => return taken("is a session"),
-            Kind::Unmarked => return taken("is not a group"),
-            other => return taken(other.reason()),
+        match found {
+            (Kind::Group, Some(dir)) => {
+                let root = dir.with_policy(self.root.policy().clone());
+                Ok(Self { root: Arc::new(root), config: Arc::clone(&self.config) })
+            }
+            // It was made and removed meanwhile.
+            (Kind::Nothing, _) => {
+                Err(Error::new("open group", group, ErrorKind::Busy).with_detail("comes and goes"))
+            }
+            (Kind::Session, _) => taken("is a session"),
+            (Kind::Unmarked, _) => taken("is not a group"),
+            (other, _) => taken(other.reason()),
         }
-        let root = self.root.descend(group)?.with_policy(self.root.policy().clone());
-        Ok(Self { root: Arc::new(root), config: Arc::clone(&self.config) })
+    }
+
+    fn refuse_reserved(&self, operation: &'static str, name: &str) -> Result<()> {
+        match self.config.is_reserved(name) {
+            true => Err(Error::new(operation, name, ErrorKind::InvalidName).with_detail("is reserved")),
+            false => Ok(()),
+        }
     }
 
     /// Builds a directory under a name of its own, then gives it `name`. None if somebody else was faster.
@@ -180,7 +197,9 @@ impl Sessions {
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) if `id` is a [group](Self::group), a directory that is no session, or, where case
-    /// is folded, the session of another spelling; [`Busy`](ErrorKind::Busy) if it is being removed;
+    /// is folded, the session of another spelling; [`Busy`](ErrorKind::Busy) if it is being removed, or
+    /// comes and goes;
+    /// [`InvalidName`](ErrorKind::InvalidName) if the name of a new one is [reserved](SessionsConfig::with_reserved);
     /// [`NoSpace`](ErrorKind::NoSpace), [`Denied`](ErrorKind::Denied) (say, for an owner that the
     /// host may not give files to) and the kinds of every resolution.
     ///
@@ -190,6 +209,7 @@ impl Sessions {
         if let Some(session) = self.complete(id)? {
             return Ok((session, Ensured::Existed));
         }
+        self.refuse_reserved("create session", id.as_str())?;
         clock::begin(&self.root);
         let build = |dir: &Root| {
             let session = self.fill(id, dir)?;
@@ -228,36 +248,48 @@ impl Sessions {
 
     /// Gives a session directory everything it lacks.
     fn fill(&self, id: &SessionId, dir: &Root) -> Result<Session> {
-        let make = |policy: Policy, name| {
-            // What is mounted at either name was mounted by the host; inside it no mount is crossed.
-            let dir = dir.try_clone()?.with_policy(policy.clone().with_mounts(Mounts::Cross));
-            dir.ensure_dir(name)?;
-            Ok::<Root, Error>(dir.descend(name)?.with_policy(policy))
-        };
-        let guest = make(self.config.guest_policy(), GUEST)?;
-        ensure_guest(&guest)?;
-        let host = make(self.config.host_policy(), HOST)?;
-        ensure_host(&host)?;
-        self.assemble(id, dir, guest, host)
+        let guest = crossing(dir, self.config.guest_policy())?;
+        guest.ensure_dir(GUEST)?;
+        if self.config.places().is_some() {
+            Part::ALL.iter().try_for_each(|part| guest.ensure_dir(Path::new(GUEST).join(part)).map(drop))?;
+        }
+        crossing(dir, self.config.host_policy())?.ensure_dir(HOST)?;
+        let session = self.assemble(id, dir)?;
+        if self.config.places().is_none() {
+            ensure_guest(session.guest())?;
+        }
+        ensure_host(session.host()).map(|()| session)
     }
 
     /// Opens the session `id` and makes what it lacks; none if there is nothing of that name.
     fn complete(&self, id: &SessionId) -> Result<Option<Session>> {
         let refuse = |kind, why| Err(Error::new("create session", id, kind).with_detail(why));
-        match kind_of(&self.root, id.as_str())? {
-            Kind::Nothing => Ok(None),
-            Kind::Session => {
-                let dir = self.root.descend(id)?;
-                self.fill(id, &dir).map(Some).map_err(|error| error.about(id))
+        match look_at(&self.root, id.as_str())? {
+            (Kind::Nothing, _) => Ok(None),
+            (Kind::Session, Some(dir)) => {
+                let filled = self.fill(id, &dir).and_then(|session| session.alive().map(|()| session));
+                match filled {
+                    // A removal, or the guest, takes a level away while it is made.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        Err(error.about(id).with_kind(ErrorKind::Busy).with_detail("was changed meanwhile"))
+                    }
+                    filled => filled.map(Some).map_err(|error| error.about(id)),
+                }
             }
-            kind @ Kind::Doomed => refuse(ErrorKind::Busy, kind.reason()),
-            kind => refuse(ErrorKind::AlreadyExists, kind.reason()),
+            (kind @ Kind::Doomed, _) => refuse(ErrorKind::Busy, kind.reason()),
+            (kind, _) => refuse(ErrorKind::AlreadyExists, kind.reason()),
         }
     }
 
-    fn assemble(&self, id: &SessionId, dir: &Root, guest: Root, host: Root) -> Result<Session> {
+    /// Opens the directories of a session, which are there.
+    fn assemble(&self, id: &SessionId, dir: &Root) -> Result<Session> {
+        let policy = self.config.guest_policy();
+        let guest = enter(dir, GUEST, policy.clone())?;
+        let enter_part = |part: Part| enter(&guest, part.name(), policy.clone());
+        let apart = self.config.places().map(|_| Parts::try_from_fn(enter_part)).transpose()?;
+        let host = enter(dir, HOST, self.config.host_policy())?;
         let home = Home::new(&self.root, id, dir)?;
-        Ok(Session::assemble(guest, host, Arc::clone(&self.config), Some(home)))
+        Ok(Session::assemble(guest, apart, host, Arc::clone(&self.config), Some(home)))
     }
 
     /// Opens the session `id`, which must exist. Nothing is made or changed.
@@ -265,20 +297,12 @@ impl Sessions {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound), also if `id` is something else than a session;
     /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
-    /// format; and the kinds of every resolution.
+    /// format; [`Busy`](ErrorKind::Busy) if others make and remove it without pause; and the kinds of every resolution.
     pub fn open(&self, id: &SessionId) -> Result<Session> {
-        match kind_of(&self.root, id.as_str())? {
-            Kind::Session => {}
-            kind => {
-                let error = Error::new("open session", id, ErrorKind::NotFound);
-                return Err(error.with_detail(kind.reason()));
-            }
+        match look_at(&self.root, id.as_str())? {
+            (Kind::Session, Some(dir)) => self.assemble(id, &dir).map_err(|error| error.about(id)),
+            (kind, _) => Err(Error::new("open session", id, ErrorKind::NotFound).with_detail(kind.reason())),
         }
-        let dir = self.root.descend(id)?;
-        let part = |name| dir.descend(name).map_err(|error| error.about(id));
-        let guest = part(GUEST)?.with_policy(self.config.guest_policy());
-        let host = part(HOST)?.with_policy(self.config.host_policy());
-        self.assemble(id, &dir, guest, host)
     }
 
     /// Whether the session `id` exists, whole or in part.
@@ -292,4 +316,13 @@ impl Sessions {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Opens a directory of a session. What is mounted at its name was mounted by the host; inside it the policy counts.
+fn enter(dir: &Root, name: &str, policy: Policy) -> Result<Root> {
+    Ok(crossing(dir, policy.clone())?.descend(name)?.with_policy(policy))
+}
+
+fn crossing(dir: &Root, policy: Policy) -> Result<Root> {
+    Ok(dir.try_clone()?.with_policy(policy.with_mounts(Mounts::Cross)))
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use self::clock::Ages;
 use super::event;
 use super::handle::Session;
-use super::handle::parts::{Part, TRASH};
+use super::handle::parts::{CLAIMED, Part, TRASH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
 use crate::root::{Budget, Entry, Metadata, Removed, Root};
@@ -90,7 +90,8 @@ impl<'s> Sweep<'s> {
     pub(super) fn part(&mut self, part: Part) -> Result<()> {
         let session = self.session;
         let remove = |entry: &Entry, budget| remove_entry_within(session, part, entry.path(), budget);
-        self.directory(session.guest(), part.as_ref(), remove)
+        let (root, path) = session.at(part, ".")?;
+        self.directory(root, &path, remove)
     }
 
     /// Sweeps a directory of the host's side.
@@ -101,6 +102,19 @@ impl<'s> Sweep<'s> {
             false => host.remove_file(path.join(entry.path())).map(|()| Removed::all()),
         };
         self.directory(host, path, remove)
+    }
+
+    /// Sweeps the claims. Each leaves them in one step, so that a sweep which is cut short leaves no half of a message pending.
+    pub(super) fn claims(&mut self) -> Result<()> {
+        let host = self.session.host();
+        let trash = host.ensure_and_descend(TRASH)?.0;
+        self.directory(host, Path::new(CLAIMED), |entry, budget| {
+            let path = Path::new(CLAIMED).join(entry.path());
+            match entry.metadata().is_dir() {
+                true => host.remove_tree_quarantined(path, &trash, budget),
+                false => host.remove_file(path).map(|()| Removed::all()),
+            }
+        })
     }
 
     /// Removes the old entries of a directory with `remove`. A directory that is not there has none.
@@ -124,7 +138,9 @@ impl<'s> Sweep<'s> {
             if age(entry.metadata()) < self.older_than {
                 self.swept.kept += 1;
             } else {
-                self.swept.record(&path.join(entry.path()), remove(&entry, budget));
+                let removed = remove(&entry, budget);
+                let whole = if path == Path::new(".") { entry.into_path() } else { path.join(entry.path()) };
+                self.swept.record(&whole, removed);
             }
         }
         Ok(())
@@ -148,13 +164,13 @@ pub(super) fn remove_entry(session: &Session, part: Part, name: &Path) -> Result
 }
 
 fn remove_entry_within(session: &Session, part: Part, name: &Path, budget: Budget) -> Result<Removed> {
-    let path = part.as_ref().join(name);
-    let trash = session.host().descend(TRASH)?;
-    let removed = match session.guest().remove_tree_quarantined(&path, &trash, budget) {
+    let (root, path) = session.located(part, name);
+    let trash = session.host().ensure_and_descend(TRASH)?.0;
+    let removed = match root.remove_tree_quarantined(&path, &trash, budget) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Removed::all()),
         // Either the entry or the part itself is a link; the second is refused again.
         Err(error) if matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory) => {
-            session.guest().remove_file(&path).map(|()| Removed { files: 1, ..Removed::all() })
+            root.remove_file(&path).map(|()| Removed { files: 1, ..Removed::all() })
         }
         result => result,
     }?;

@@ -13,9 +13,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::handle::Session;
+use super::handle::resolve::Spelled;
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
-use crate::root::WalkLimits;
+use crate::root::{HardLinks, Metadata, WalkLimits};
 
 /// What a session's guest side contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,17 @@ impl Usage {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.left.is_empty() && !self.truncated
+    }
+
+    /// Counts one entry. `shared` are the files with several names that were counted before.
+    fn count(&mut self, file: &Metadata, shared: &mut HashSet<(u64, u64)>) {
+        self.entries += 1;
+        if file.is_dir() || file.nlink() < 2 || shared.insert((file.dev(), file.ino())) {
+            self.allocated = self.allocated.saturating_add(file.allocated());
+            if file.is_file() {
+                self.bytes = self.bytes.saturating_add(file.len());
+            }
+        }
     }
 
     /// What could not be looked at, and why: the first of [`left`](Self::left).
@@ -106,7 +118,8 @@ impl Quota {
 }
 
 impl Session {
-    /// Counts what the guest's side contains, within `limits`.
+    /// Counts what the guest's side contains, within `limits`; within them in each of its [places](Self::from_places), if they are
+    /// apart.
     ///
     /// # Errors
     /// The kinds of every resolution of the guest's directory itself.
@@ -130,37 +143,31 @@ impl Session {
     pub fn usage(&self, limits: WalkLimits) -> Result<Usage> {
         let mut usage = Usage::default();
         let mut shared = HashSet::new();
-        let mut walk = self.live_guest()?.walk(".", limits)?;
-        for entry in walk.by_ref() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) => {
-                    usage.left.add(error.subject().unwrap_or(Path::new("")).to_owned(), error);
-                    continue;
-                }
-            };
-            let file = entry.metadata();
-            usage.entries += 1;
-            if file.is_dir() || file.nlink() < 2 || shared.insert((file.dev(), file.ino())) {
-                usage.allocated = usage.allocated.saturating_add(file.allocated());
-                if file.is_file() {
-                    usage.bytes = usage.bytes.saturating_add(file.len());
+        for (_, top) in self.tops()? {
+            let mut walk = top.walk(".", limits)?;
+            for entry in walk.by_ref() {
+                match entry {
+                    Ok(entry) => usage.count(entry.metadata(), &mut shared),
+                    Err(error) => {
+                        usage.left.add(error.subject().unwrap_or(Path::new("")).to_owned(), error);
+                    }
                 }
             }
+            usage.truncated |= walk.truncated();
         }
-        usage.truncated = walk.truncated();
         Ok(usage)
     }
 
-    /// How long ago the guest last touched the file at `path`, or `None` if there is none.
+    /// How long ago the guest last touched the file at `path`, or `None` if there is none. `path` is as
+    /// [`resolve`](Self::resolve) reads it.
     ///
     /// A guest can give a file any modification time, and one in the future would make it look alive without end. So the
     /// time counts that is earlier: the modification, or the last change of the inode, which the kernel's
     /// clock sets. Neither makes the age negative.
     ///
     /// # Errors
-    /// [`Symlink`](ErrorKind::Symlink), [`NotRegular`](ErrorKind::NotRegular), [`HardLinked`](ErrorKind::HardLinked),
-    /// since somebody else may be touching it, and the kinds of every resolution.
+    /// [`Symlink`](ErrorKind::Symlink), [`NotRegular`](ErrorKind::NotRegular), [`HardLinked`](ErrorKind::HardLinked) unless the
+    /// policy allows it, since somebody else may be touching it, and the kinds of every resolution.
     ///
     /// # Races
     /// It was true during the call.
@@ -172,13 +179,14 @@ impl Session {
     /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
     /// assert_eq!(session.heartbeat_age(".heartbeat")?, None);
     /// # let guest_path = dir.path().join("s/guest");
-    /// std::fs::write(guest_path.join(".heartbeat"), "")?;
+    /// std::fs::write(guest_path.join("workspace/.heartbeat"), "")?;
     /// assert!(session.heartbeat_age(".heartbeat")?.unwrap().as_secs() < 60);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn heartbeat_age(&self, path: impl AsRef<Path>) -> Result<Option<Duration>> {
-        let path = path.as_ref();
-        let file = match self.live_guest()?.metadata(path) {
+    pub fn heartbeat_age<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<Option<Duration>> {
+        let (part, path) = self.resolve(path)?;
+        let (root, path) = self.at(part, path)?;
+        let file = match root.metadata(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -186,7 +194,7 @@ impl Session {
         if !file.is_file() {
             return Err(Error::new("stat", path, ErrorKind::NotRegular));
         }
-        if file.nlink() > 1 {
+        if file.nlink() > 1 && root.policy().hard_links() != HardLinks::Allow {
             return Err(Error::new("stat", path, ErrorKind::HardLinked));
         }
         let touched = file.modified().min(file.changed());

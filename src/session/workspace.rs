@@ -3,30 +3,45 @@
 //! Problem: file calls offered to agents go through a shell, follow links, overwrite silently, lose binary content, and
 //! parse `ls`.
 //!
-//! Defence: bytes in, bytes out, on handles. A path as the guest writes it becomes a [`SafePath`] first, and is then
-//! looked up beneath the guest's handle with `workspace` as its first component.
+//! Defence: bytes in, bytes out, on handles. A path as the guest writes it becomes a [`GuestPath`] first, by
+//! [`Session::resolve`], and is then looked up beneath the guest's handle with `workspace` as its first component.
+//!
+//! Links are followed only where something is read, only if the policy of the session's root says so, and only beneath the
+//! workspace. What the config's rules refuse is refused before the disk is asked.
 //!
 //! What remains: the guest works on the same files at the same time.
 
+mod detect;
+mod entries;
+mod filter;
 mod list;
 mod tail;
-
-use std::path::PathBuf;
+mod tree;
+mod write;
 
 use super::handle::Session;
 use super::handle::parts::{Part, TRASH};
-use super::limited::LimitedFile;
+use super::handle::resolve::Spelled;
+use super::handle::rules::Act;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
-use crate::root::{ContainedFile, Ensured, Metadata, NewFile, Removed, Root, Walk, WalkLimits};
+use crate::name::GuestPath;
+use crate::root::{ContainedFile, Ensured, Metadata, Removed, Root, WalkLimits};
 
-pub use list::ListOptions;
+pub use filter::{Filter, FilteredWalk};
+pub use list::{ListOptions, Order};
 pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 
 /// The guest's workspace; see [`Session::workspace`].
 ///
-/// Paths are as the guest writes them: relative, with a leading slash, or absolute under the guest's mount point, with or
-/// without `workspace` after it. All three name the same file.
+/// Paths are as [`Session::resolve`] reads them: relative to the workspace, or absolute as the guest sees it,
+/// `<mount point>/workspace/<path>`. Every call fails with [`Escape`](ErrorKind::Escape) for a path that is not in the workspace, and
+/// with [`InvalidPath`](ErrorKind::InvalidPath) for the workspace itself where an entry in it is meant.
+/// It fails with [`Denied`](ErrorKind::Denied) for what the config's [read-only paths](super::SessionsConfig::with_read_only) and
+/// patterns refuse.
+///
+/// Calls that read follow links beneath the workspace if the [config](super::SessionsConfig::with_links) or the policy of the
+/// given root says so; then [`Symlink`](ErrorKind::Symlink) means a loop of links, and [`Escape`](ErrorKind::Escape) also a link
+/// that leads out of the workspace. Calls that change something never follow one.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -36,9 +51,9 @@ pub use tail::{FileIdentity, Tail, TailChunk, TailEvent, TailPosition};
 /// use beneath::session::ListOptions;
 ///
 /// let workspace = session.workspace();
-/// workspace.write_exclusive("/workspace/src/main.rs", "fn main() {}")?;
+/// workspace.write_exclusive("/session/workspace/src/main.rs", "fn main() {}")?;
 /// assert_eq!(workspace.read_contained("src/main.rs", 1024)?, b"fn main() {}");
-/// assert_eq!(workspace.read_range("/src/main.rs", 3, 4)?, b"main");
+/// assert_eq!(workspace.read_range("./src//main.rs", 3, 4)?, b"main");
 ///
 /// let listing = workspace.list("", ListOptions::default().recursive())?;
 /// let paths: Vec<_> = listing.entries.iter().map(|entry| entry.path().display().to_string()).collect();
@@ -59,41 +74,6 @@ impl Session {
 }
 
 impl Workspace {
-    /// Writes a new file, and the directories above it.
-    ///
-    /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists), [`InvalidPath`](ErrorKind::InvalidPath), and those of
-    /// [`Root::write_exclusive`](crate::Root::write_exclusive).
-    ///
-    /// # Races
-    /// As [`Root::write_exclusive`](crate::Root::write_exclusive).
-    pub fn write_exclusive(&self, raw: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        let (guest, path) = self.path_for_writing(raw)?;
-        guest.write_exclusive(path, bytes)
-    }
-
-    /// Writes a file in place of whatever non-directory is there, and the directories above it.
-    ///
-    /// # Errors
-    /// [`NotRegular`](ErrorKind::NotRegular) for a directory, [`InvalidPath`](ErrorKind::InvalidPath), and those of
-    /// [`Root::replace`](crate::Root::replace).
-    ///
-    /// # Races
-    /// As [`Root::replace`](crate::Root::replace).
-    pub fn replace(&self, raw: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
-        let (guest, path) = self.path_for_writing(raw)?;
-        guest.replace(path, bytes)
-    }
-
-    /// Starts a file of any size that appears when it is committed, exclusively or in place of another.
-    ///
-    /// # Errors
-    /// Those of [`Root::new_file`](crate::Root::new_file).
-    pub fn new_file(&self, raw: &str) -> Result<NewFile> {
-        let (guest, path) = self.path_for_writing(raw)?;
-        guest.new_file(path)
-    }
-
     /// Reads a file, at most `max_bytes` of it.
     ///
     /// # Errors
@@ -101,8 +81,8 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::read_contained`](crate::Root::read_contained).
-    pub fn read_contained(&self, raw: &str, max_bytes: u64) -> Result<Vec<u8>> {
-        self.guest()?.read_contained(self.path(raw)?, max_bytes)
+    pub fn read_contained<'p>(&self, path: impl Into<Spelled<'p>>, max_bytes: u64) -> Result<Vec<u8>> {
+        self.reading(&self.entry(path, Act::Read)?, |root, path| root.read_contained(path, max_bytes))
     }
 
     /// Reads up to `max_bytes` of a file from `offset` on; fewer at its end, none beyond it.
@@ -112,10 +92,15 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::read_contained`](crate::Root::read_contained).
-    pub fn read_range(&self, raw: &str, offset: u64, max_bytes: u64) -> Result<Vec<u8>> {
+    pub fn read_range<'p>(
+        &self,
+        path: impl Into<Spelled<'p>>,
+        offset: u64,
+        max_bytes: u64,
+    ) -> Result<Vec<u8>> {
         use std::io::{Read as _, Seek as _, SeekFrom};
-        let path = self.path(raw)?;
-        let mut file = self.guest()?.open_contained(&path)?;
+        let path = self.entry(path, Act::Read)?;
+        let mut file = self.reading(&path, |root, path| root.open_contained(path))?;
         let mut bytes = Vec::new();
         let read =
             file.seek(SeekFrom::Start(offset)).and_then(|_| file.take(max_bytes).read_to_end(&mut bytes));
@@ -134,8 +119,8 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::open_contained`](crate::Root::open_contained).
-    pub fn open_contained(&self, raw: &str) -> Result<ContainedFile> {
-        self.guest()?.open_contained(self.path(raw)?)
+    pub fn open_contained<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<ContainedFile> {
+        self.reading(&self.entry(path, Act::Read)?, |root, path| root.open_contained(path))
     }
 
     /// Makes a directory and those above it.
@@ -145,8 +130,8 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::ensure_dir`](crate::Root::ensure_dir).
-    pub fn ensure_dir(&self, raw: &str) -> Result<Ensured> {
-        self.guest()?.ensure_dir(self.path(raw.trim_end_matches('/'))?)
+    pub fn ensure_dir<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<Ensured> {
+        self.changing(&self.entry(path, Act::Make)?, |root, path| root.ensure_dir(path))
     }
 
     /// Removes one entry that is not a directory; a link itself, never what it points to.
@@ -154,8 +139,8 @@ impl Workspace {
     /// # Errors
     /// [`NotRegular`](ErrorKind::NotRegular) for a directory, [`NotFound`](ErrorKind::NotFound), and the kinds of every
     /// resolution.
-    pub fn remove_file(&self, raw: &str) -> Result<()> {
-        self.guest()?.remove_file(self.path(raw)?)
+    pub fn remove_file<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<()> {
+        self.changing(&self.entry(path, Act::Replace)?, |root, path| root.remove_file(path))
     }
 
     /// Removes a directory with all it contains, within the config's budget.
@@ -165,50 +150,15 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::remove_tree_quarantined`](crate::Root::remove_tree_quarantined).
-    pub fn remove_tree_contained(&self, raw: &str) -> Result<Removed> {
-        let (guest, path) = (self.guest()?, self.path(raw.trim_end_matches('/'))?);
-        let trash = self.session.host().descend(TRASH)?;
-        guest.remove_tree_quarantined(path, &trash, self.session.config().budget())
+    pub fn remove_tree_contained<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<Removed> {
+        self.changing(&self.entry(path, Act::Replace)?, |root, path| {
+            let trash = self.session.host().ensure_and_descend(TRASH)?.0;
+            root.remove_tree_quarantined(path, &trash, self.session.config().budget())
+        })
     }
 
-    /// Renames an entry to a name that must be free, and makes the directories above that.
-    ///
-    /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists), and those of [`Root::rename`](crate::Root::rename).
-    ///
-    /// # Races
-    /// As [`Root::rename`](crate::Root::rename).
-    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let from = self.path(from)?;
-        self.guest()?.metadata(&from).map(drop).or_else(allow_link)?;
-        let (guest, to) = self.path_for_writing(to)?;
-        guest.rename(from, to)
-    }
-
-    /// Moves a regular file of at most `max_bytes` to another session's workspace, where its name must be free.
-    ///
-    /// The content is copied and the old file then deleted. Moving the file itself, or a directory, would leave this
-    /// session's guest with any descriptor it holds on it, and so with a way into the other session.
-    ///
-    /// # Errors
-    /// [`AlreadyExists`](ErrorKind::AlreadyExists), [`TooLarge`](ErrorKind::TooLarge), and those of
-    /// [`Root::open_contained`](crate::Root::open_contained). On every error the old file is still there; on one from
-    /// deleting it, both are.
-    ///
-    /// # Races
-    /// What this guest writes to the old file meanwhile may be lost.
-    pub fn move_to(&self, from: &str, other: &Workspace, to: &str, max_bytes: u64) -> Result<()> {
-        const OPERATION: &str = "move";
-        let path = self.path(from)?;
-        let mut file = LimitedFile::new(OPERATION, self.guest()?.open_contained(&path)?, &path, max_bytes)?;
-        let mut copy = other.new_file(to)?;
-        std::io::copy(&mut file, &mut copy).map_err(|error| Error::from_io(OPERATION, &path, error))?;
-        copy.commit()?;
-        self.session.guest().remove_file(path)
-    }
-
-    /// Visits everything beneath a directory, within `limits`; the workspace itself if `raw` is empty, `.`, `/` or the mount
-    /// point.
+    /// Visits everything beneath a directory that the config does not block, within `limits`; the workspace itself if `path` is
+    /// `.`, empty or `/`.
     ///
     /// # Errors
     /// Those of [`Root::walk`](crate::Root::walk).
@@ -228,8 +178,8 @@ impl Workspace {
     /// assert_eq!(paths, [std::path::Path::new("main.rs")]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn walk(&self, raw: &str, limits: WalkLimits) -> Result<Walk> {
-        self.guest()?.walk(self.directory_path(raw)?, limits)
+    pub fn walk<'p>(&self, path: impl Into<Spelled<'p>>, limits: WalkLimits) -> Result<FilteredWalk> {
+        self.walk_with(path, limits, Filter::default())
     }
 
     /// Describes an entry.
@@ -240,61 +190,67 @@ impl Workspace {
     ///
     /// # Races
     /// As [`Root::metadata`](crate::Root::metadata).
-    pub fn metadata(&self, raw: &str) -> Result<Metadata> {
-        self.guest()?.metadata(self.directory_path(raw)?)
+    pub fn metadata<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<Metadata> {
+        self.reading(&self.directory(path)?, |root, path| root.metadata(path))
     }
 
-    /// Whether there is an entry that is not a link.
+    /// Whether there is an entry that is not a link, or that links lead to if they are followed.
     ///
     /// # Errors
-    /// The kinds of every resolution but [`NotFound`](ErrorKind::NotFound); so a link is an error, not an absence.
+    /// The kinds of every resolution but [`NotFound`](ErrorKind::NotFound); so a link that is not followed is an error, not an
+    /// absence. [`try_exists`](Self::try_exists) takes a link for an entry.
     ///
     /// # Races
     /// It was true during the call.
-    pub fn exists(&self, raw: &str) -> Result<bool> {
-        match self.guest()?.metadata(self.directory_path(raw)?) {
+    pub fn exists<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<bool> {
+        match self.metadata(path) {
             Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(false),
+            // A session that was removed is not an absent file.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => {
+                self.session.alive().map(|()| false)
+            }
             Err(error) => Err(error),
         }
     }
 
-    fn guest(&self) -> Result<&Root> {
-        self.session.live_guest()
+    /// The path from the workspace of an entry in it, with which `act` may be done.
+    fn entry<'p>(&self, path: impl Into<Spelled<'p>>, act: Act) -> Result<GuestPath> {
+        let path = path.into();
+        match self.within(path.clone(), act)? {
+            within if within.is_top() => {
+                Err(Error::new("check path", path.subject(), ErrorKind::InvalidPath)
+                    .with_detail("is the workspace itself"))
+            }
+            within => Ok(within),
+        }
     }
 
-    fn roots(&self) -> [String; 2] {
-        let mount = self.session.config().mount_point().trim_end_matches('/');
-        [format!("{mount}/{}", Part::Workspace.name()), mount.to_owned()]
+    /// The path from the workspace of what is to be listed or described, which may be the workspace itself.
+    fn directory<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<GuestPath> {
+        self.within(path.into(), Act::Look)
     }
 
-    fn safe_path(&self, raw: &str) -> Result<SafePath> {
-        let roots = self.roots();
-        SafePath::from_guest(raw, &roots.each_ref().map(String::as_str))
+    fn within(&self, path: Spelled<'_>, act: Act) -> Result<GuestPath> {
+        match self.session.resolve(path.clone())? {
+            (Part::Workspace, within) => self.session.config().rules().check(&within, act).map(|()| within),
+            _ => Err(Error::new("check path", path.subject(), ErrorKind::Escape)
+                .with_detail("is not in the workspace")),
+        }
     }
 
-    fn path(&self, raw: &str) -> Result<PathBuf> {
-        Ok(Part::Workspace.as_ref().join(self.safe_path(raw)?))
+    /// Calls `call` with the root that reads go through, where links may be followed, and with the path there.
+    fn reading<T>(&self, within: &GuestPath, call: impl FnOnce(&Root, &GuestPath) -> Result<T>) -> Result<T> {
+        let (root, path) = self.session.at_to_read(within)?;
+        call(&root, &path)
     }
 
-    fn directory_path(&self, raw: &str) -> Result<PathBuf> {
-        let plain = raw.trim_end_matches('/');
-        let top = plain.is_empty() || plain == "." || self.roots().iter().any(|root| root == plain);
-        if top { Ok(Part::Workspace.as_ref().to_path_buf()) } else { self.path(plain) }
-    }
-
-    /// The path from the guest's directory, once the directories above it are there.
-    fn path_for_writing(&self, raw: &str) -> Result<(&Root, PathBuf)> {
-        let (guest, path) = (self.guest()?, self.path(raw)?);
-        guest.ensure_dir(path.parent().unwrap_or(Part::Workspace.as_ref()))?;
-        Ok((guest, path))
-    }
-}
-
-/// A link can be renamed, though not described.
-fn allow_link(error: Error) -> Result<()> {
-    match error.kind() {
-        ErrorKind::Symlink => Ok(()),
-        _ => Err(error),
+    /// Calls `call` with a root that follows no link, and with the path there.
+    fn changing<T>(
+        &self,
+        within: &GuestPath,
+        call: impl FnOnce(&Root, &GuestPath) -> Result<T>,
+    ) -> Result<T> {
+        let (root, path) = self.session.at_to_write(within)?;
+        call(root, &path)
     }
 }

@@ -1,44 +1,15 @@
 //! A bucket of S3 or GCS in this process: it keeps conditions in one step with the write, and misbehaves on demand.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use beneath::artifacts::Source;
 use object_store::aws::AmazonS3Builder;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::stub::{Answer, respond};
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    List,
-    Get,
-    Head,
-    Put,
-    Delete,
-    Create,
-    Part,
-    Complete,
-    Abort,
-}
-
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) ask: Ask,
-    key: String,
-    query: BTreeMap<String, String>,
-    pub(crate) headers: BTreeMap<String, String>,
-    body: Vec<u8>,
-}
-
-impl Request {
-    /// The byte from which on the object is wanted.
-    fn range(&self) -> Option<usize> {
-        self.headers.get("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
-    }
-}
+pub(crate) use crate::http::{Answer, Ask, Request};
+use crate::support;
 
 /// What the bucket does with a request.
 #[derive(Clone, Debug)]
@@ -50,6 +21,8 @@ pub(crate) enum Act {
     ServeAndSay(Answer),
 }
 
+type Headers = BTreeMap<String, String>;
+
 #[derive(Debug, Default)]
 struct State {
     /// Content and version by key.
@@ -57,7 +30,8 @@ struct State {
     /// Parts by number, by upload.
     uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
     count: u64,
-    log: Vec<Ask>,
+    /// The headers of every request, by kind.
+    log: BTreeMap<Ask, Vec<Headers>>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,21 +50,36 @@ impl Bucket {
             for stream in listener.incoming().flatten() {
                 let (bucket, judge) = (serving.clone(), Arc::clone(&judge));
                 std::thread::spawn(move || {
-                    let Some(request) = read(&stream) else { return };
-                    let before = bucket.begin(request.ask);
-                    // A client that has enough hangs up.
-                    let _ = match judge(&request, before) {
-                        Act::Serve => bucket.state.lock().unwrap().serve(&request).send(&stream),
-                        Act::Refuse(answer) => respond(stream, answer, 0),
+                    let Some(request) = Request::read(&stream) else { return };
+                    let before = bucket.begin(&request);
+                    let serve = || bucket.state.lock().unwrap().serve(&request);
+                    let answer = match judge(&request, before) {
+                        Act::Serve => serve(),
+                        Act::Refuse(answer) => answer,
                         Act::ServeAndSay(answer) => {
-                            bucket.state.lock().unwrap().serve(&request);
-                            respond(stream, answer, 0)
+                            serve();
+                            answer
                         }
                     };
+                    // A client that has enough hangs up.
+                    let _ = answer.send(&stream);
                 });
             }
         });
         bucket
+    }
+
+    /// Answers listings with `list(continuation token)` and reads with `get(key below the prefix, count of gets)`.
+    pub(crate) fn scripted(
+        list: impl Fn(Option<&str>) -> Answer + Send + Sync + 'static,
+        get: impl Fn(&str, usize) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(move |request, count| {
+            Act::Refuse(match request.ask {
+                Ask::List => list(request.query.get("continuation-token").map(String::as_str)),
+                _ => get(request.key.strip_prefix("sessions/s1/").unwrap(), count).or_with("ETag", "\"e\""),
+            })
+        })
     }
 
     pub(crate) fn source(&self) -> Source {
@@ -98,13 +87,7 @@ impl Bucket {
     }
 
     pub(crate) fn builder(&self) -> AmazonS3Builder {
-        AmazonS3Builder::new()
-            .with_endpoint(format!("http://127.0.0.1:{}", self.port))
-            .with_allow_http(true)
-            .with_bucket_name("bucket")
-            .with_region("us-east-1")
-            .with_access_key_id("k")
-            .with_secret_access_key("s")
+        support::client(self.port, "bucket")
     }
 
     /// The same bucket as GCS, which compares generations and not versions.
@@ -121,15 +104,22 @@ impl Bucket {
         Source::new(Arc::new(builder.build().unwrap()))
     }
 
-    fn begin(&self, ask: Ask) -> usize {
-        let log = &mut self.state.lock().unwrap().log;
-        log.push(ask);
-        log.iter().filter(|earlier| **earlier == ask).count() - 1
+    /// Notes a request; returns how many of the kind came before.
+    fn begin(&self, request: &Request) -> usize {
+        let mut state = self.state.lock().unwrap();
+        let of_kind = state.log.entry(request.ask).or_default();
+        of_kind.push(request.headers.clone());
+        of_kind.len() - 1
     }
 
     /// How often it was asked.
     pub(crate) fn asked(&self, ask: Ask) -> usize {
-        self.state.lock().unwrap().log.iter().filter(|earlier| **earlier == ask).count()
+        self.state.lock().unwrap().log.get(&ask).map_or(0, Vec::len)
+    }
+
+    /// The headers of each read.
+    pub(crate) fn reads(&self) -> Vec<Headers> {
+        self.state.lock().unwrap().log[&Ask::Get].clone()
     }
 
     /// The object at `path` below the prefix of the session.
@@ -153,190 +143,140 @@ fn etag(version: u64) -> String {
     format!("\"v{version}\"")
 }
 
-/// Status, version, length and body of an answer, and at which byte of the object the body begins.
-struct Served(u16, Option<u64>, usize, Vec<u8>, usize);
+fn error(status: u16, code: &str) -> Answer {
+    Answer::new(status, format!("<Error><Code>{code}</Code></Error>"))
+}
 
-impl Served {
-    fn of(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        let body = body.into();
-        Self(status, None, body.len(), body, 0)
-    }
-
-    fn send(self, mut stream: &TcpStream) -> std::io::Result<()> {
-        let Self(status, version, length, body, from) = self;
-        let etag = version.map_or(String::new(), |version| {
-            format!("ETag: \"v{version}\"\r\nx-goog-generation: {version}\r\n")
-        });
-        let fixed = "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nConnection: close\r\n";
-        let total = from + length;
-        let range = match status {
-            206 => format!("Content-Range: bytes {from}-{}/{total}\r\n", total - 1),
-            _ => String::new(),
-        };
-        let head = format!("HTTP/1.1 {status} X\r\n{etag}{range}{fixed}Content-Length: {length}\r\n\r\n");
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(&body)
-    }
+fn version(answer: Answer, version: u64) -> Answer {
+    answer.with("ETag", etag(version)).with("x-goog-generation", version)
 }
 
 impl State {
-    fn serve(&mut self, request: &Request) -> Served {
-        let upload = request.query.get("uploadId").cloned().unwrap_or_default();
-        let gone = || Served::of(404, "<Error><Code>NoSuchUpload</Code></Error>");
+    fn serve(&mut self, request: &Request) -> Answer {
+        let upload = request.query.get("uploadId").map_or("", String::as_str);
+        let gone = || error(404, "NoSuchUpload");
         match request.ask {
             Ask::List => self.list(request),
-            Ask::Head | Ask::Get => match self.objects.get(&request.key) {
-                None => Served::of(404, ""),
-                Some((_, version))
-                    if request.headers.get("if-match").is_some_and(|tag| *tag != etag(*version)) =>
-                {
-                    Served::of(412, "")
-                }
-                Some((content, version)) => match request.range() {
-                    _ if request.ask == Ask::Head => {
-                        Served(200, Some(*version), content.len(), Vec::new(), 0)
-                    }
-                    None => Served(200, Some(*version), content.len(), content.clone(), 0),
-                    Some(from) => match content.get(from..) {
-                        None | Some([]) => Served::of(416, ""),
-                        Some(rest) => Served(206, Some(*version), rest.len(), rest.to_vec(), from),
-                    },
-                },
-            },
-            Ask::Put => self.publish(request, request.body.clone()),
+            Ask::Head | Ask::Get => self.get(request),
+            Ask::Put => self.publish(request, request.body.clone()).unwrap_or_else(|refusal| refusal),
             Ask::Delete if request.body.is_empty() => {
                 self.objects.remove(&request.key);
-                Served::of(204, "")
+                Answer::new(204, "")
             }
             Ask::Delete => {
                 let body = String::from_utf8_lossy(&request.body);
                 let keys = body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
                 let mut xml = String::from("<DeleteResult>");
                 for key in keys {
-                    let entities =
-                        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
-                    let plain =
-                        entities.iter().fold(key.to_owned(), |key, (text, plain)| key.replace(text, plain));
-                    self.objects.remove(&plain);
+                    self.objects.remove(&*quick_xml::escape::unescape(key).unwrap());
                     xml.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
                 }
-                Served::of(200, xml + "</DeleteResult>")
+                Answer::new(200, xml + "</DeleteResult>")
             }
             Ask::Create => {
                 self.count += 1;
                 let id = format!("u{}", self.count);
                 self.uploads.insert(id.clone(), BTreeMap::new());
                 let xml = "InitiateMultipartUploadResult";
-                Served::of(200, format!("<{xml}><UploadId>{id}</UploadId></{xml}>"))
+                Answer::new(200, format!("<{xml}><UploadId>{id}</UploadId></{xml}>"))
             }
             Ask::Part => {
                 let number: usize = request.query["partNumber"].parse().unwrap();
-                let Some(parts) = self.uploads.get_mut(&upload) else { return gone() };
+                let Some(parts) = self.uploads.get_mut(upload) else { return gone() };
                 parts.insert(number, request.body.clone());
-                Served(200, Some(number as u64), 0, Vec::new(), 0)
+                version(Answer::new(200, ""), number as u64)
             }
             Ask::Complete => {
-                let Some(parts) = self.uploads.get(&upload) else { return gone() };
+                let Some(parts) = self.uploads.get(upload) else { return gone() };
                 let content: Vec<u8> = parts.values().flatten().copied().collect();
                 let named = String::from_utf8_lossy(&request.body).matches("<PartNumber>").count();
                 assert_eq!(named, parts.len(), "{:?}", request.body);
-                let served = self.publish(request, content);
-                if let Some(version) = served.1 {
-                    self.uploads.remove(&upload);
-                    let xml = "CompleteMultipartUploadResult";
-                    return Served::of(200, format!("<{xml}><ETag>&quot;v{version}&quot;</ETag></{xml}>"));
+                if let Err(refusal) = self.publish(request, content) {
+                    return refusal;
                 }
-                served
+                self.uploads.remove(upload);
+                let (xml, version) = ("CompleteMultipartUploadResult", self.count);
+                Answer::new(200, format!("<{xml}><ETag>&quot;v{version}&quot;</ETag></{xml}>"))
             }
-            Ask::Abort => {
-                if self.uploads.remove(&upload).is_some() {
-                    Served::of(204, "")
-                } else {
-                    gone()
-                }
-            }
+            Ask::Abort => self.uploads.remove(upload).map_or_else(gone, |_| Answer::new(204, "")),
         }
+    }
+
+    fn get(&self, request: &Request) -> Answer {
+        let Some((content, found)) = self.objects.get(&request.key) else { return Answer::new(404, "") };
+        if request.headers.get("if-match").is_some_and(|wanted| *wanted != etag(*found)) {
+            return Answer::new(412, "");
+        }
+        let range = request.headers.get("range").and_then(|range| range.strip_prefix("bytes="));
+        let from: Option<usize> = range.and_then(|range| range.strip_suffix('-')?.parse().ok());
+        let total = content.len();
+        let answer = match from {
+            _ if request.ask == Ask::Head => Answer::new(200, "").with("Content-Length", total),
+            None => Answer::new(200, content.clone()),
+            Some(from) if from >= total => return Answer::new(416, ""),
+            Some(from) => Answer::new(206, &content[from..])
+                .with("Content-Range", format!("bytes {from}-{}/{total}", total - 1)),
+        };
+        version(answer, *found).with("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
     }
 
     /// Puts `content` in place if the condition holds.
-    fn publish(&mut self, request: &Request, content: Vec<u8>) -> Served {
-        let version = self.objects.get(&request.key).map(|(_, version)| *version);
-        let found = version.map(etag);
+    fn publish(&mut self, request: &Request, content: Vec<u8>) -> Result<Answer, Answer> {
+        let found = self.objects.get(&request.key).map(|(_, version)| *version);
         let generation = request.headers.get("x-goog-if-generation-match");
-        let generation = generation.is_none_or(|wanted| *wanted == version.unwrap_or(0).to_string());
+        let generation = generation.is_none_or(|wanted| *wanted == found.unwrap_or(0).to_string());
         let absent = !request.headers.contains_key("if-none-match") || found.is_none();
-        let same = request.headers.get("if-match").is_none_or(|wanted| found.as_ref() == Some(wanted));
+        let same =
+            request.headers.get("if-match").is_none_or(|wanted| found.map(etag).as_ref() == Some(wanted));
         if !absent || !same || !generation {
-            return Served::of(412, "<Error><Code>PreconditionFailed</Code></Error>");
+            return Err(error(412, "PreconditionFailed"));
         }
         self.count += 1;
         self.objects.insert(request.key.clone(), (content, self.count));
-        Served(200, Some(self.count), 0, Vec::new(), 0)
+        Ok(version(Answer::new(200, ""), self.count))
     }
 
-    fn list(&self, request: &Request) -> Served {
+    fn list(&self, request: &Request) -> Answer {
         let encoded = request.query.contains_key("encoding-type");
-        let prefix = request.query.get("prefix").cloned().unwrap_or_default();
-        let prefix = percent_encoding::percent_decode_str(&prefix).decode_utf8_lossy().into_owned();
-        let mut xml = String::from("<ListBucketResult>");
-        if encoded {
-            xml.push_str("<EncodingType>url</EncodingType>");
-        }
-        for (key, (content, version)) in &self.objects {
-            if !key.starts_with(&prefix) {
-                continue;
-            }
+        let prefix = request.query.get("prefix").map_or("", String::as_str);
+        let found = self.objects.iter().filter(|(key, _)| key.starts_with(prefix));
+        let contents = found.map(|(key, (content, version))| {
             let key = match encoded {
-                true => {
-                    percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC).to_string()
-                }
+                true => utf8_percent_encode(key, NON_ALPHANUMERIC).to_string(),
                 false => key.replace('&', "&amp;").replace('<', "&lt;"),
             };
-            let size = content.len();
-            xml.push_str(&format!(
-                "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>&quot;v{version}&quot;</ETag>\
-                 <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-            ));
-        }
-        Served::of(200, xml + "</ListBucketResult>")
+            (key, content.len(), etag(*version))
+        });
+        listing(encoded, contents, None)
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Request> {
-    let mut reader = BufReader::new(stream);
-    let mut line = || {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        Some(line.trim_end().to_owned())
-    };
-    let first = line()?;
-    let (method, target) = first.strip_suffix(" HTTP/1.1")?.split_once(' ')?;
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let query: BTreeMap<String, String> = pairs.map(|(name, value)| (name.into(), value.into())).collect();
-    let mut headers = BTreeMap::new();
-    loop {
-        let line = line()?;
-        let Some((name, value)) = line.split_once(": ") else { break };
-        headers.insert(name.to_ascii_lowercase(), value.to_owned());
+/// A page with these objects below the prefix.
+pub(crate) fn page(objects: &[(&str, usize)], next: Option<&str>) -> Answer {
+    let contents = objects.iter().map(|(path, size)| (format!("sessions/s1/{path}"), *size, "\"e\"".into()));
+    listing(true, contents, next)
+}
+
+/// A page with the key, as text of XML, the size and the version of each object.
+fn listing(
+    encoded: bool,
+    contents: impl Iterator<Item = (String, usize, String)>,
+    next: Option<&str>,
+) -> Answer {
+    let mut xml = String::from("<ListBucketResult>");
+    if encoded {
+        xml.push_str("<EncodingType>url</EncodingType>");
     }
-    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let ask = match (method, query.contains_key("uploadId")) {
-        ("GET", _) if query.contains_key("list-type") => Ask::List,
-        ("GET", _) => Ask::Get,
-        ("HEAD", _) => Ask::Head,
-        ("PUT", true) => Ask::Part,
-        ("PUT", false) => Ask::Put,
-        ("DELETE", true) => Ask::Abort,
-        ("DELETE", false) => Ask::Delete,
-        ("POST", true) => Ask::Complete,
-        // The client of S3 deletes in bulk, even if it is one object.
-        _ if query.contains_key("delete") => Ask::Delete,
-        _ => Ask::Create,
-    };
-    let key = path.strip_prefix("/bucket/").unwrap_or_default();
-    let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-    Some(Request { ask, key, query, headers, body })
+    for (key, size, etag) in contents {
+        xml.push_str(&format!(
+            "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>{etag}</ETag>\
+             <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+        ));
+    }
+    if let Some(token) = next {
+        xml.push_str(&format!(
+            "<IsTruncated>true</IsTruncated><NextContinuationToken>{token}</NextContinuationToken>"
+        ));
+    }
+    Answer::new(200, xml + "</ListBucketResult>")
 }

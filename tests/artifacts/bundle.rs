@@ -209,11 +209,10 @@ async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
 
 #[tokio::test]
 async fn manifest_is_read_again_after_a_passing_fault() {
-    use crate::bucket::{Act, Ask, Bucket};
-    use crate::stub::Answer;
+    use crate::bucket::{Act, Answer, Ask, Bucket};
 
     let bucket = Bucket::new(|request, count| match request.ask == Ask::Get && count == 0 {
-        true => Act::Refuse(Answer::Announced(100, b"cut".to_vec())),
+        true => Act::Refuse(Answer::cut(100, "cut")),
         false => Act::Serve,
     });
     let source = bucket.source();

@@ -8,7 +8,7 @@ use beneath::artifacts::{Deletions, Ended, OnLocal, Overwrites, Source};
 
 use crate::support::{self, Home};
 #[cfg(feature = "azure")]
-use crate::support::{Server, skip};
+use crate::{skip, support::Server};
 
 /// Mirror, restore, conflict and deletion, with files in one request and in parts.
 async fn round_trip(source: &Source) {
@@ -54,17 +54,10 @@ async fn azure_takes_and_gives_back() {
     let Some(program) = std::env::var_os("BENEATH_AZURITE") else {
         return skip("BENEATH_AZURITE does not name an azurite-blob");
     };
-    let home = tempfile::tempdir().unwrap().keep();
-    let server = Server::start(
-        |port| {
-            format!(
-                "'{}' --silent --blobPort {port} --location '{}' --skipApiVersionCheck",
-                program.display(),
-                home.display()
-            )
-        },
-        &home,
-    );
+    let (program, port) = (program.to_str().unwrap(), support::free_port());
+    let server = Server { port, signed: false }.start(|home| {
+        format!("'{program}' --silent --blobPort {port} --location '{home}' --skipApiVersionCheck")
+    });
     let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", server.port);
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = "PUT".parse().unwrap();
@@ -76,8 +69,7 @@ async fn azure_takes_and_gives_back() {
         .iter()
         .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()))
         .collect();
-    let answer =
-        server.http_with("PUT", &format!("/{ACCOUNT}/bucket?restype=container"), &headers, b"").unwrap();
+    let answer = server.http("PUT", &format!("/{ACCOUNT}/bucket?restype=container"), &headers, b"").unwrap();
     assert!(answer.contains(" 201 "), "{answer}");
 
     let store = MicrosoftAzureBuilder::new()

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use beneath::ErrorKind;
 use beneath::artifacts::{Ended, Event, ObjectLimits, OnLocal, Retry};
 
-use crate::stub::{Answer, Stub, page};
+use crate::bucket::{Answer, Ask, Bucket, page};
 use crate::support::Home;
 
 fn quick() -> Retry {
@@ -18,7 +18,7 @@ fn quick() -> Retry {
 }
 
 fn whole(body: &str) -> Answer {
-    Answer::Whole(200, body.as_bytes().to_vec())
+    Answer::new(200, body)
 }
 
 #[tokio::test]
@@ -31,16 +31,16 @@ async fn unreadable_listing_fails_the_restore_and_touches_nothing() {
             whole("<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"),
             ErrorKind::Io,
         ),
-        ("server error", Answer::Whole(500, Vec::new()), ErrorKind::Io),
-        ("clock skew", Answer::Whole(403, b"<Code>RequestTimeTooSkewed</Code>".to_vec()), ErrorKind::Denied),
-        ("no bucket", Answer::Whole(404, Vec::new()), ErrorKind::NotFound),
-        ("closed", Answer::Closed, ErrorKind::Io),
-        ("half", Answer::Announced(5000, b"<ListBucketResult>".to_vec()), ErrorKind::Io),
+        ("server error", Answer::new(500, ""), ErrorKind::Io),
+        ("clock skew", Answer::new(403, "<Code>RequestTimeTooSkewed</Code>"), ErrorKind::Denied),
+        ("no bucket", Answer::new(404, ""), ErrorKind::NotFound),
+        ("closed", Answer::closed(), ErrorKind::Io),
+        ("half", Answer::cut(5000, "<ListBucketResult>"), ErrorKind::Io),
     ];
     for (name, answer, kind) in cases {
-        let stub = Stub::new(move |_| answer.clone(), |_, _| Answer::Closed);
+        let bucket = Bucket::scripted(move |_| answer.clone(), |_, _| Answer::closed());
         let home = Home::new();
-        let error = home.artifacts(&stub.source()).restore(OnLocal::ColdStart).await.unwrap_err();
+        let error = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert!(home.tree().is_empty());
         home.assert_clean();
@@ -51,53 +51,53 @@ async fn unreadable_listing_fails_the_restore_and_touches_nothing() {
 async fn listing_that_does_not_end_is_given_up() {
     let count = Arc::new(AtomicUsize::new(0));
     let fresh = Arc::clone(&count);
-    let stubs = [
-        ("same token", Stub::new(|_| page(&[("a", 1)], Some("t")), |_, _| Answer::Closed)),
+    let buckets = [
+        ("same token", Bucket::scripted(|_| page(&[("a", 1)], Some("t")), |_, _| Answer::closed())),
         (
             "empty pages",
-            Stub::new(
+            Bucket::scripted(
                 move |_| page(&[], Some(&format!("t{}", fresh.fetch_add(1, Ordering::SeqCst)))),
-                |_, _| Answer::Closed,
+                |_, _| Answer::closed(),
             ),
         ),
         (
             "new keys for ever",
-            Stub::new(
+            Bucket::scripted(
                 move |_| {
                     let n = count.fetch_add(1, Ordering::SeqCst);
                     page(&[(&format!("k{n}"), 1)], Some(&format!("t{n}")))
                 },
-                |_, _| Answer::Closed,
+                |_, _| Answer::closed(),
             ),
         ),
     ];
-    for (name, stub) in stubs {
+    for (name, bucket) in buckets {
         let home = Home::new();
         let limits = ObjectLimits::default().with_objects(100);
-        let restore = home.artifacts(&stub.source()).with_limits(limits);
+        let restore = home.artifacts(&bucket.source()).with_limits(limits);
         let error = restore.restore(OnLocal::ColdStart).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooMany, "{name}: {error}");
     }
 }
 
 #[tokio::test]
-async fn passing_faults_are_retried_and_told() {
+async fn passing_faults_are_retried_and_reported() {
     let faults: [(&str, Answer); 5] = [
-        ("server error", Answer::Whole(500, Vec::new())),
-        ("too many requests", Answer::Whole(429, Vec::new())),
-        ("cut short", Answer::Announced(5, b"he".to_vec())),
-        ("closed", Answer::Closed),
-        ("stalled", Answer::Stalled(5, b"he".to_vec())),
+        ("server error", Answer::new(500, "")),
+        ("too many requests", Answer::new(429, "")),
+        ("cut short", Answer::cut(5, "he")),
+        ("closed", Answer::closed()),
+        ("stalled", Answer::cut(5, "he").then_silence()),
     ];
     for (name, fault) in faults {
-        let stub = Stub::new(
+        let bucket = Bucket::scripted(
             |_| page(&[("a", 5)], None),
             move |_, count| if count < 2 { fault.clone() } else { whole("hello") },
         );
         let home = Home::new();
         let retried = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&retried);
-        let artifacts = home.artifacts(&stub.source()).with_retry(quick()).with_progress(move |event| {
+        let artifacts = home.artifacts(&bucket.source()).with_retry(quick()).with_progress(move |event| {
             if let Event::Retried { attempt, .. } = event {
                 seen.lock().unwrap().push(*attempt);
             }
@@ -116,28 +116,26 @@ async fn lasting_fault_of_one_object_holds_all_back_until_it_passes() {
         let broken = Arc::new(AtomicBool::new(true));
         let state = Arc::clone(&broken);
         let body = "x".repeat(size);
-        let stub = Stub::new(
+        let bucket = Bucket::scripted(
             move |_| page(&[("bad", size), ("good", 5)], None),
             move |key, _| match key {
-                "bad" if state.load(Ordering::SeqCst) => {
-                    Answer::Announced(size, body.as_bytes()[..size / 2].to_vec())
-                }
+                "bad" if state.load(Ordering::SeqCst) => Answer::cut(size, &body[..size / 2]),
                 "bad" => whole(&body),
                 _ => whole("hello"),
             },
         );
         let home = Home::new();
-        let artifacts = home.artifacts(&stub.source()).with_retry(quick());
+        let artifacts = home.artifacts(&bucket.source()).with_retry(quick());
         let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
         assert_eq!((report.ended, report.failed().count()), (Ended::Incomplete, 1), "{report:?}");
         assert_eq!(report.outcomes.len(), 2);
         assert!(home.tree().is_empty());
 
         broken.store(false, Ordering::SeqCst);
-        let before = stub.gets.load(Ordering::SeqCst);
+        let before = bucket.asked(Ask::Get);
         let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
         assert_eq!((report.ended, report.placed()), (Ended::Complete, 2), "{report:?}");
-        assert_eq!(stub.gets.load(Ordering::SeqCst) - before, 1, "what had arrived is not fetched again");
+        assert_eq!(bucket.asked(Ask::Get) - before, 1, "what had arrived is not fetched again");
         home.assert_clean();
     }
 }
@@ -145,18 +143,18 @@ async fn lasting_fault_of_one_object_holds_all_back_until_it_passes() {
 #[tokio::test]
 async fn lies_about_sizes_never_pass_the_limits() {
     let cases: [(&str, Answer); 3] = [
-        ("long body", Answer::Whole(200, vec![b'x'; 100_000])),
-        ("endless body", Answer::Endless),
-        ("announces a lot", Answer::Announced(1 << 40, b"x".to_vec())),
+        ("long body", Answer::new(200, vec![b'x'; 100_000])),
+        ("endless body", Answer::new(200, "").then_bytes_for_ever()),
+        ("announces a lot", Answer::cut(1 << 40, "x")),
     ];
     for (name, lie) in cases {
-        let stub = Stub::new(
+        let bucket = Bucket::scripted(
             |_| page(&[("honest", 5), ("liar", 5)], None),
             move |key, _| if key == "liar" { lie.clone() } else { whole("hello") },
         );
         let home = Home::new();
         let limits = ObjectLimits::default().with_file_bytes(90_000);
-        let artifacts = home.artifacts(&stub.source()).with_retry(quick()).with_limits(limits);
+        let artifacts = home.artifacts(&bucket.source()).with_retry(quick()).with_limits(limits);
         let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
         let kinds: Vec<_> = report.refused().map(|(_, error)| error.kind()).collect();
         assert_eq!((report.ended, kinds), (Ended::Complete, vec![ErrorKind::TooLarge]), "{name}: {report:?}");
@@ -167,12 +165,12 @@ async fn lies_about_sizes_never_pass_the_limits() {
 
 #[tokio::test]
 async fn object_that_is_gone_is_refused_and_the_rest_comes() {
-    let stub = Stub::new(
+    let bucket = Bucket::scripted(
         |_| page(&[("gone", 5), ("here", 5)], None),
-        |key, _| if key == "gone" { Answer::Whole(404, Vec::new()) } else { whole("hello") },
+        |key, _| if key == "gone" { Answer::new(404, "") } else { whole("hello") },
     );
     let home = Home::new();
-    let report = home.artifacts(&stub.source()).restore(OnLocal::ColdStart).await.unwrap();
+    let report = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap();
     assert_eq!((report.ended, report.placed(), report.refused().count()), (Ended::Complete, 1, 1));
     home.assert_clean();
 }
@@ -182,14 +180,14 @@ async fn store_that_disappears_half_way_is_noticed_in_bounded_time() {
     let names: Vec<String> = (0..2000).map(|n| format!("f{n:04}")).collect();
     let alive = Arc::new(AtomicBool::new(true));
     let state = Arc::clone(&alive);
-    let stub = Stub::new(
+    let bucket = Bucket::scripted(
         move |_| page(&names.iter().map(|name| (name.as_str(), 5)).collect::<Vec<_>>(), None),
         move |_, count| {
-            if count < 100 || !state.load(Ordering::SeqCst) { whole("hello") } else { Answer::Closed }
+            if count < 100 || !state.load(Ordering::SeqCst) { whole("hello") } else { Answer::closed() }
         },
     );
     let home = Home::new();
-    let artifacts = home.artifacts(&stub.source()).with_retry(quick());
+    let artifacts = home.artifacts(&bucket.source()).with_retry(quick());
     let start = Instant::now();
     let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -197,7 +195,7 @@ async fn store_that_disappears_half_way_is_noticed_in_bounded_time() {
     assert!(home.tree().is_empty());
     alive.store(false, Ordering::SeqCst);
     // With time enough for a busy machine.
-    let report = home.artifacts(&stub.source()).restore(OnLocal::ColdStart).await.unwrap();
+    let report = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap();
     assert_eq!((report.ended, report.placed()), (Ended::Complete, 2000));
     home.assert_clean();
 }
@@ -206,14 +204,14 @@ async fn store_that_disappears_half_way_is_noticed_in_bounded_time() {
 async fn workspace_removed_during_restore_is_a_typed_outcome() {
     let home = Home::new();
     let workspace = home.path("workspace");
-    let stub = Stub::new(
+    let bucket = Bucket::scripted(
         |_| page(&[("a", 5), ("d/b", 5)], None),
         move |_, _| {
             let _ = std::fs::remove_dir(&workspace);
             whole("hello")
         },
     );
-    let report = home.artifacts(&stub.source()).restore(OnLocal::ColdStart).await.unwrap();
+    let report = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap();
     let kinds: Vec<_> = report.failed().map(|(_, error)| error.kind()).collect();
     assert_eq!((report.ended, kinds), (Ended::Incomplete, vec![ErrorKind::NotFound; 2]), "{report:?}");
     home.assert_contained();

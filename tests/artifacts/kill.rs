@@ -76,8 +76,7 @@ fn child() {
     let mut fields = config.lines();
     let mut field = || fields.next().unwrap();
     let (task, home) = (field(), Path::new(field()));
-    let server = Server::at(field().parse().unwrap());
-    let source = Source::s3(server.builder(field())).unwrap();
+    let source = Source::s3(support::client(field().parse().unwrap(), field())).unwrap();
     let at: usize = field().parse().unwrap();
     let calm = field() == "true";
     let count = std::sync::atomic::AtomicUsize::new(0);
@@ -209,17 +208,9 @@ fn kills() -> usize {
     asked.unwrap_or(if full() { 100 } else { 15 })
 }
 
-pub(crate) fn server() -> Option<&'static Server> {
-    let server = support::weed();
-    if server.is_none() {
-        crate::skip("weed is neither on PATH nor in BENEATH_WEED");
-    }
-    server
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restore_survives_kill_at_events_and_at_random_moments() {
-    let Some(server) = server() else { return };
+    let Some(server) = support::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let wanted = seed(&source, 60).await;
     let job = Job { task: "restore", server, bucket: &bucket };
@@ -256,7 +247,7 @@ async fn restore_survives_kill_at_events_and_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mirror_survives_kill_at_random_moments() {
-    let Some(server) = server() else { return };
+    let Some(server) = support::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let home = Home::new();
     fs::create_dir(home.workspace("d")).unwrap();
@@ -296,7 +287,7 @@ async fn mirror_survives_kill_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundle_upgrade_survives_kill_and_never_mixes_versions() {
-    let Some(server) = server() else { return };
+    let Some(server) = support::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let versions = publish_versions(&source, 20).await;
     let home = Home::new();

@@ -1,5 +1,6 @@
 //! A large download that breaks off goes on where it stopped, and only there.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use beneath::artifacts::{Ended, Event, OnLocal, Retry, Source};
 
-use crate::stub::{Answer, Stub, page};
+use crate::bucket::{Answer, Ask, Bucket, page};
 use crate::support::{self, Home};
 
 const SIZE: usize = 300_000;
@@ -24,19 +25,19 @@ fn quick() -> Retry {
 
 /// Restores one object, of which the first answer sends a part and the others are as given; returns the headers of the
 /// reads, without the first.
-async fn restore(answers: Vec<Answer>) -> Vec<String> {
+async fn restore(answers: Vec<Answer>) -> Vec<BTreeMap<String, String>> {
     let answers = Mutex::new(answers.into_iter());
-    let stub = Stub::new(
+    let bucket = Bucket::scripted(
         |_| page(&[("a", SIZE)], None),
         move |_, count| match count {
-            0 => Answer::Announced(SIZE, content()[..CUT].to_vec()),
-            _ => answers.lock().unwrap().next().unwrap_or(Answer::Closed),
+            0 => Answer::cut(SIZE, &content()[..CUT]),
+            _ => answers.lock().unwrap().next().unwrap_or(Answer::closed()),
         },
     );
     let home = Home::new();
     let total = Arc::new(AtomicI64::new(0));
     let seen = Arc::clone(&total);
-    let artifacts = home.artifacts(&stub.source()).with_retry(quick()).with_progress(move |event| {
+    let artifacts = home.artifacts(&bucket.source()).with_retry(quick()).with_progress(move |event| {
         match event {
             Event::Moved { bytes, .. } => seen.fetch_add(*bytes as i64, Ordering::SeqCst),
             Event::Retried { moved, .. } => seen.fetch_sub(*moved as i64, Ordering::SeqCst),
@@ -48,68 +49,66 @@ async fn restore(answers: Vec<Answer>) -> Vec<String> {
     assert!(home.tree()["a"] == content(), "the file is not the object");
     assert_eq!(total.load(Ordering::SeqCst), SIZE as i64, "what a bar would show");
     home.assert_clean();
-    let mut heads = std::mem::take(&mut *stub.heads.lock().unwrap());
-    assert!(!heads.remove(0).contains("range:"));
+    let mut heads = bucket.reads();
+    assert!(!heads.remove(0).contains_key("range"));
     heads
 }
 
-fn asks_for_rest(head: &str, from: usize) -> bool {
-    head.contains(&format!("range: bytes={from}-\n")) && head.contains("if-match: \"e\"\n")
+/// The rest of the object from a byte on.
+fn rest(from: usize) -> Answer {
+    part(&format!("bytes {from}-{}/{SIZE}", SIZE - 1), &content()[from..])
+}
+
+fn part(range: &str, body: impl Into<Vec<u8>>) -> Answer {
+    Answer::new(206, body).with("Content-Range", range)
+}
+
+fn asks_for_rest(head: &BTreeMap<String, String>, from: usize) -> bool {
+    head["range"] == format!("bytes={from}-") && head["if-match"] == "\"e\""
 }
 
 #[tokio::test]
 async fn download_goes_on_where_it_stopped() {
-    let heads = restore(vec![Answer::Rest(content())]).await;
+    let heads = restore(vec![rest(CUT)]).await;
     assert!(heads.len() == 1 && asks_for_rest(&heads[0], CUT), "{heads:?}");
 }
 
 #[tokio::test]
 async fn download_goes_on_after_a_pause_of_the_server() {
-    let busy = Answer::Whole(503, Vec::new());
-    let heads = restore(vec![busy, Answer::Closed, Answer::Rest(content())]).await;
+    let busy = Answer::new(503, "");
+    let heads = restore(vec![busy, Answer::closed(), rest(CUT)]).await;
     assert!(heads.len() == 3 && heads.iter().all(|head| asks_for_rest(head, CUT)), "{heads:?}");
 }
 
 #[tokio::test]
 async fn download_that_breaks_off_twice_keeps_both_parts() {
-    let part = format!(
-        "HTTP/1.1 206 X\r\nETag: \"e\"\r\nContent-Length: {}\r\nContent-Range: bytes {CUT}-{}/{SIZE}",
-        SIZE - CUT,
-        SIZE - 1
-    );
-    let second = Answer::Headed(part, content()[CUT..2 * CUT].to_vec());
-    let heads = restore(vec![second, Answer::Rest(content())]).await;
+    let range = format!("bytes {CUT}-{}/{SIZE}", SIZE - 1);
+    let second = part(&range, &content()[CUT..2 * CUT]).with("Content-Length", SIZE - CUT);
+    let heads = restore(vec![second, rest(2 * CUT)]).await;
     assert!(asks_for_rest(&heads[0], CUT) && asks_for_rest(&heads[1], 2 * CUT), "{heads:?}");
 }
 
 #[tokio::test]
 async fn store_that_does_not_go_on_exactly_is_asked_for_the_whole() {
-    let lie = |etag: &str, range: &str, body: Vec<u8>| {
-        let head = format!(
-            "HTTP/1.1 206 X\r\nETag: {etag}\r\nContent-Length: {}\r\nContent-Range: {range}",
-            body.len()
-        );
-        Answer::Headed(head, body)
-    };
     let other = |length: usize| vec![b'y'; length];
     let rest = format!("bytes {CUT}-{}/{SIZE}", SIZE - 1);
     let cases = [
-        ("ignores the range", Answer::Whole(200, other(SIZE))),
-        ("from the beginning", lie("\"e\"", &format!("bytes 0-{}/{SIZE}", SIZE - 1), other(SIZE))),
-        ("from elsewhere", lie("\"e\"", &format!("bytes 50000-{}/{SIZE}", SIZE - 1), other(SIZE - 50_000))),
-        ("ends early", lie("\"e\"", &format!("bytes {CUT}-{}/{SIZE}", SIZE - 2), other(SIZE - CUT - 1))),
-        ("another size", lie("\"e\"", &format!("bytes {CUT}-{SIZE}/{}", SIZE + 1), other(SIZE - CUT + 1))),
-        ("other length than announced", lie("\"e\"", &rest, other(10))),
-        ("another version", lie("\"f\"", &rest, other(SIZE - CUT))),
-        ("no range at all", lie("\"e\"", "none", other(SIZE - CUT))),
-        ("no such version", Answer::Whole(412, Vec::new())),
-        ("no such range", Answer::Whole(416, Vec::new())),
+        ("ignores the range", Answer::new(200, other(SIZE))),
+        ("from the beginning", part(&format!("bytes 0-{}/{SIZE}", SIZE - 1), other(SIZE))),
+        ("from elsewhere", part(&format!("bytes 50000-{}/{SIZE}", SIZE - 1), other(SIZE - 50_000))),
+        ("ends early", part(&format!("bytes {CUT}-{}/{SIZE}", SIZE - 2), other(SIZE - CUT - 1))),
+        ("another size", part(&format!("bytes {CUT}-{SIZE}/{}", SIZE + 1), other(SIZE - CUT + 1))),
+        ("other length than announced", part(&rest, other(10))),
+        ("another version", part(&rest, other(SIZE - CUT)).with("ETag", "\"f\"")),
+        ("no range at all", part("none", other(SIZE - CUT))),
+        ("no such version", Answer::new(412, "")),
+        ("no such range", Answer::new(416, "")),
     ];
     for (name, answer) in cases {
         println!("{name}");
-        let heads = restore(vec![answer, Answer::Whole(200, content())]).await;
+        let heads = restore(vec![answer, Answer::new(200, content())]).await;
         assert!(heads.len() == 2 && asks_for_rest(&heads[0], CUT), "{name}: {heads:?}");
-        assert!(!heads[1].contains("range:"), "{name}: {heads:?}");
+        assert!(!heads[1].contains_key("range"), "{name}: {heads:?}");
     }
 }
 
@@ -148,9 +147,7 @@ fn pass_back(mut server: TcpStream, mut client: TcpStream, most: usize, done: &A
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signed_request_for_the_rest_is_understood_by_a_real_server() {
-    let Some(server) = support::weed() else {
-        return crate::skip("weed is neither on PATH nor in BENEATH_WEED");
-    };
+    let Some(server) = support::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let content: Vec<u8> = (0..3 << 20).map(|n: u32| (n % 253) as u8).collect();
     support::put_object(&source, "large", &content).await;
@@ -174,19 +171,19 @@ async fn signed_request_for_the_rest_is_understood_by_a_real_server() {
 }
 
 #[tokio::test]
-async fn only_what_the_log_tells_of_and_still_has_its_hash_is_not_fetched_again() {
+async fn only_what_the_log_lists_and_still_has_its_hash_is_not_fetched_again() {
     let broken = Arc::new(AtomicBool::new(true));
     let state = Arc::clone(&broken);
     let names = ["bad", "changed", "d/gone", "d/good", "e/good", "torn"];
-    let stub = Stub::new(
+    let bucket = Bucket::scripted(
         move |_| page(&names.map(|name| (name, 5)), None),
         move |key, _| match key {
-            "bad" if state.load(Ordering::SeqCst) => Answer::Closed,
-            _ => Answer::Whole(200, b"hello".to_vec()),
+            "bad" if state.load(Ordering::SeqCst) => Answer::closed(),
+            _ => Answer::new(200, "hello"),
         },
     );
     let home = Home::new();
-    let artifacts = home.artifacts(&stub.source()).with_retry(quick());
+    let artifacts = home.artifacts(&bucket.source()).with_retry(quick());
     let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
     assert_eq!((report.ended, report.failed().count()), (Ended::Incomplete, 1), "{report:?}");
 
@@ -203,12 +200,12 @@ async fn only_what_the_log_tells_of_and_still_has_its_hash_is_not_fetched_again(
     log.write_all(b"5\t%22e%22\t0123").unwrap();
 
     broken.store(false, Ordering::SeqCst);
-    let before = stub.gets.load(Ordering::SeqCst);
+    let before = bucket.asked(Ask::Get);
     let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
     assert_eq!((report.ended, report.placed()), (Ended::Complete, names.len()), "{report:?}");
     let wanted = names.map(|name| (name.to_owned(), b"hello".to_vec())).into();
     assert_eq!(home.tree(), wanted);
     assert!(!home.workspace("f").exists());
-    assert_eq!(stub.gets.load(Ordering::SeqCst) - before, 4, "all but the two that are good");
+    assert_eq!(bucket.asked(Ask::Get) - before, 4, "all but the two that are good");
     home.assert_clean();
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,163 +12,142 @@ use std::time::{Duration, Instant};
 use beneath::artifacts::conformance::Condition;
 use beneath::artifacts::{Artifacts, Places, Prefix, Source};
 use beneath::{Root, SessionId, ambient_authority};
+use beneath_kit::Snapshot;
 use futures_util::TryStreamExt as _;
 use object_store::aws::AmazonS3Builder;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 pub(crate) const KEY_ID: &str = "beneath-key";
 pub(crate) const SECRET: &str = "beneath-secret";
 
-/// An S3 server on loopback.
+/// A server on loopback; of S3 in most cases.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) port: u16,
-    signed: bool,
+    pub(crate) signed: bool,
 }
 
-/// moto keeps every key verbatim and checks no signature. None if it is not installed.
+/// moto keeps every key verbatim and checks no signature. None, and a line on stdout, if it is not installed.
 pub(crate) fn moto() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    SERVER
-        .get_or_init(|| {
-            let program = find("BENEATH_MOTO", "moto_server")?;
-            let port = free_port();
-            spawn(
-                &format!("exec '{}' -H 127.0.0.1 -p {port}", program.display()),
-                std::path::Path::new("/nonexistent"),
-            );
-            Some(Server { port, signed: false }.ready())
-        })
-        .as_ref()
+    installed("BENEATH_MOTO", "moto_server", &SERVER, |program| {
+        let port = free_port();
+        Server { port, signed: false }.start(|_| format!("'{program}' -H 127.0.0.1 -p {port}"))
+    })
 }
 
-/// SeaweedFS checks signatures and conditions. None if it is not installed.
+/// SeaweedFS checks signatures and conditions. None, and a line on stdout, if it is not installed.
 pub(crate) fn weed() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    SERVER
-        .get_or_init(|| {
-            let program = find("BENEATH_WEED", "weed")?;
-            let home = tempfile::tempdir().unwrap().keep();
-            let config = home.join("s3.json");
-            let actions = r#"["Admin","Read","Write","List","Tagging"]"#;
-            std::fs::write(
-                &config,
-                format!(
-                    r#"{{"identities":[{{"name":"t","credentials":[{{"accessKey":"{KEY_ID}","secretKey":"{SECRET}"}}],"actions":{actions}}}]}}"#
-                ),
+    installed("BENEATH_WEED", "weed", &SERVER, |program| {
+        let [port, master, volume, filer] = [(); 4].map(|()| free_port_pair());
+        Server { port, signed: true }.start(|home| {
+            let config = format!(
+                r#"{{"identities":[{{"name":"t","credentials":[{{"accessKey":"{KEY_ID}","secretKey":"{SECRET}"}}],"actions":["Admin","Read","Write","List","Tagging"]}}]}}"#
+            );
+            std::fs::write(format!("{home}/s3.json"), config).unwrap();
+            format!(
+                "env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{program}' -logdir='{home}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{home}' \
+                 -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config='{home}/s3.json' \
+                 -master.port={master} -volume.port={volume} -filer.port={filer} -master.volumeSizeLimitMB=64 -volume.max=2000"
             )
-            .unwrap();
-            let port = free_port_pair();
-            let ports: Vec<u16> = (0..3).map(|_| free_port_pair()).collect();
-            spawn(&format!(
-                "exec env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{}' -logdir='{}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{}' -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config='{}' \
-                 -master.port={} -volume.port={} -filer.port={} -master.volumeSizeLimitMB=64 -volume.max=2000",
-                program.display(),
-                home.display(),
-                home.display(),
-                config.display(),
-                ports[0],
-                ports[1],
-                ports[2],
-            ), &home);
-            Some(Server { port, signed: true }.ready())
         })
-        .as_ref()
+    })
+}
+
+/// A server that is started once, from the program that a variable names or that is on PATH.
+fn installed(
+    variable: &str,
+    name: &str,
+    server: &'static OnceLock<Option<Server>>,
+    start: impl FnOnce(&str) -> Server,
+) -> Option<&'static Server> {
+    let find = || {
+        let paths = std::env::var_os("PATH")?;
+        let on_path = || std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
+        let program = std::env::var_os(variable).map(PathBuf::from).or_else(on_path)?;
+        Some(start(program.to_str().unwrap()))
+    };
+    let server = server.get_or_init(find).as_ref();
+    if server.is_none() {
+        beneath_kit::skip(&format!("{name} is neither on PATH nor in {variable}"));
+    }
+    server
+}
+
+/// A client of S3 on a loopback port.
+pub(crate) fn client(port: u16, bucket: &str) -> AmazonS3Builder {
+    AmazonS3Builder::new()
+        .with_endpoint(format!("http://127.0.0.1:{port}"))
+        .with_allow_http(true)
+        .with_bucket_name(bucket)
+        .with_region("us-east-1")
+        .with_access_key_id(KEY_ID)
+        .with_secret_access_key(SECRET)
 }
 
 impl Server {
-    /// A server that another process has started.
-    pub(crate) fn at(port: u16) -> Self {
-        Self { port, signed: true }
+    /// Runs the command for a new directory until this process ends, however it ends: the standard input of the shell is a
+    /// pipe that we hold.
+    pub(crate) fn start(self, command: impl FnOnce(&str) -> String) -> Self {
+        let home = tempfile::tempdir().unwrap().keep();
+        let home = home.to_str().unwrap();
+        let script = format!(
+            "(exec {}) </dev/null >/dev/null 2>&1 & child=$!; read -r _; kill -9 $child; rm -rf '{home}'",
+            command(home)
+        );
+        let child = Command::new("sh").arg("-c").arg(script).stdin(Stdio::piped()).spawn().unwrap();
+        std::mem::forget(child);
+        self.answers("GET", "/", "HTTP/");
+        self
     }
 
-    /// Starts a server that checks no signature of ours; `home` goes with it.
-    #[cfg(feature = "azure")]
-    pub(crate) fn start(command: impl FnOnce(u16) -> String, home: &std::path::Path) -> Self {
-        let port = free_port();
-        spawn(&format!("exec {}", command(port)), home);
-        Self { port, signed: false }.ready()
-    }
-
-    fn ready(self) -> Self {
+    /// Asks until the answer contains `wanted`: a port opens before the parts behind it are up.
+    fn answers(&self, method: &str, target: &str, wanted: &str) {
         let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(60) {
-            if self.http("GET", "/", b"").is_ok_and(|answer| !answer.is_empty()) {
-                return self;
+        loop {
+            let answer = self.http(method, target, "", b"").unwrap_or_else(|error| error.to_string());
+            if answer.contains(wanted) {
+                return;
             }
+            assert!(start.elapsed() < Duration::from_secs(60), "{method} {target}: {answer}");
             std::thread::sleep(Duration::from_millis(100));
         }
-        panic!("server on port {} did not start", self.port);
     }
 
     pub(crate) fn builder(&self, bucket: &str) -> AmazonS3Builder {
-        AmazonS3Builder::new()
-            .with_endpoint(format!("http://127.0.0.1:{}", self.port))
-            .with_allow_http(true)
-            .with_bucket_name(bucket)
-            .with_region("us-east-1")
-            .with_access_key_id(KEY_ID)
-            .with_secret_access_key(SECRET)
+        client(self.port, bucket)
     }
 
     /// A new bucket and a source on it.
     pub(crate) async fn bucket(&self) -> (String, Source) {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("b{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        if self.signed {
-            self.create_signed(&name).await;
-        } else {
-            assert!(self.http("PUT", &format!("/{name}"), b"").unwrap().contains(" 200 "));
-        }
+        let target = if self.signed { self.signed(&name).await } else { format!("/{name}") };
+        self.answers("PUT", &target, " 200 ");
         let source = Source::s3(self.builder(&name)).unwrap();
         (name, source)
     }
 
     /// The store has no call to make a bucket; a signed URL for an object with an empty name is nearly one.
-    async fn create_signed(&self, name: &str) {
+    async fn signed(&self, name: &str) -> String {
         use object_store::signer::Signer as _;
-        let store = self.builder("x").with_virtual_hosted_style_request(true);
-        let store = store.with_endpoint(format!("http://127.0.0.1:{}", self.port)).build().unwrap();
-        let url = store
-            .signed_url(
-                "PUT".parse().unwrap(),
-                &object_store::path::Path::from(name),
-                Duration::from_secs(60),
-            )
-            .await
-            .unwrap();
-        let target = format!("{}?{}", url.path(), url.query().unwrap());
-        let start = Instant::now();
-        loop {
-            let answer = self.http("PUT", &target, b"").unwrap();
-            if answer.contains(" 200 ") {
-                return;
-            }
-            // The S3 port opens before the parts behind it are up.
-            assert!(start.elapsed() < Duration::from_secs(60), "create bucket: {answer}");
-            std::thread::sleep(Duration::from_millis(200));
-        }
+        let store = self.builder("x").with_virtual_hosted_style_request(true).build().unwrap();
+        let path = object_store::path::Path::from(name);
+        let url = store.signed_url("PUT".parse().unwrap(), &path, Duration::from_secs(60)).await.unwrap();
+        format!("{}?{}", url.path(), url.query().unwrap())
     }
 
     /// Puts an object under any key at all, on a server that checks no signature.
     pub(crate) fn put_raw(&self, bucket: &str, key: &[u8], body: &[u8]) -> bool {
-        let mut target = format!("/{bucket}/");
-        for byte in key {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                    target.push(char::from(*byte));
-                }
-                other => target.push_str(&format!("%{other:02X}")),
-            }
-        }
-        self.http("PUT", &target, body).is_ok_and(|answer| answer.contains(" 200 "))
+        const ENCODED: &AsciiSet =
+            &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+        let target = format!("/{bucket}/{}", percent_encode(key, ENCODED));
+        self.http("PUT", &target, "", body).is_ok_and(|answer| answer.contains(" 200 "))
     }
 
-    pub(crate) fn http(&self, method: &str, target: &str, body: &[u8]) -> std::io::Result<String> {
-        self.http_with(method, target, "", body)
-    }
-
-    /// The same with more headers, each with the end of its line.
-    pub(crate) fn http_with(
+    /// The answer to a request with these headers, each with the end of its line.
+    pub(crate) fn http(
         &self,
         method: &str,
         target: &str,
@@ -177,35 +156,24 @@ impl Server {
     ) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let (port, length) = (self.port, body.len());
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
-            self.port,
-            body.len()
+            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n{headers}Connection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(body)?;
+        stream.write_all(&[head.as_bytes(), body].concat())?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 }
 
-/// Prints on the real stdout, past the harness's capture, that a test or a part of it did not run and why.
-pub(crate) fn skip(reason: &str) {
-    let name = std::thread::current().name().unwrap_or("a test of the artifacts").to_owned();
-    let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
-}
-
 /// Every kind of store, by name; prints which it had to leave out.
 pub(crate) async fn every_store() -> Vec<(&'static str, Source)> {
     let mut stores = vec![("memory", memory()), ("directory", directory()), ("local", local().1)];
-    match moto() {
-        Some(server) => stores.push(("moto", server.bucket().await.1)),
-        None => skip("moto_server is neither on PATH nor in BENEATH_MOTO"),
-    }
-    match weed() {
-        Some(server) => stores.push(("seaweedfs", server.bucket().await.1)),
-        None => skip("weed is neither on PATH nor in BENEATH_WEED"),
+    for (name, server) in [("moto", moto()), ("seaweedfs", weed())] {
+        if let Some(server) = server {
+            stores.push((name, server.bucket().await.1));
+        }
     }
     stores
 }
@@ -226,14 +194,6 @@ pub(crate) fn local() -> (PathBuf, Source) {
     (home, source)
 }
 
-fn find(variable: &str, program: &str) -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os(variable) {
-        return Some(path.into());
-    }
-    let paths = std::env::var_os("PATH")?;
-    std::env::split_paths(&paths).map(|directory| directory.join(program)).find(|path| path.is_file())
-}
-
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -251,21 +211,11 @@ fn free_port_pair() -> u16 {
     }
 }
 
-/// Runs a server until this process ends, however it ends: its standard input is a pipe that we hold.
-fn spawn(command: &str, home: &std::path::Path) {
-    let script = format!(
-        "({command}) </dev/null >/dev/null 2>&1 & child=$!; read -r _; kill -9 $child; rm -rf '{}'",
-        home.display()
-    );
-    let child = Command::new("sh").arg("-c").arg(script).stdin(Stdio::piped()).spawn().unwrap();
-    std::mem::forget(child);
-}
-
 /// The directories of one session, and a canary beside them that no test may touch.
 #[derive(Debug)]
 pub(crate) struct Home {
     dir: tempfile::TempDir,
-    canary: (u64, std::time::SystemTime),
+    outside: Snapshot,
 }
 
 impl Home {
@@ -275,13 +225,8 @@ impl Home {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         std::fs::write(dir.path().join("outside/canary"), "canary").unwrap();
-        let canary = Self::canary(dir.path());
-        Self { dir, canary }
-    }
-
-    fn canary(path: &std::path::Path) -> (u64, std::time::SystemTime) {
-        let metadata = std::fs::metadata(path.join("outside/canary")).unwrap();
-        (std::os::unix::fs::MetadataExt::ino(&metadata), metadata.modified().unwrap())
+        let outside = Snapshot::take(&dir.path().join("outside"));
+        Self { dir, outside }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -309,10 +254,7 @@ impl Home {
     }
 
     pub(crate) fn assert_contained(&self) {
-        let outside: Vec<_> = std::fs::read_dir(self.path("outside")).unwrap().collect();
-        assert_eq!(outside.len(), 1, "{outside:?}");
-        assert_eq!(std::fs::read(self.path("outside/canary")).unwrap(), b"canary");
-        assert_eq!(Self::canary(self.dir.path()), self.canary);
+        self.outside.assert_same(&Snapshot::take(&self.path("outside")), "the canary");
     }
 }
 
@@ -320,28 +262,19 @@ pub(crate) fn prefix() -> Prefix {
     Prefix::session(&SessionId::new("s1"))
 }
 
-pub(crate) fn artifacts_at(home: &std::path::Path, source: &Source) -> Artifacts {
+pub(crate) fn artifacts_at(home: &Path, source: &Source) -> Artifacts {
     let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
     let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
     Artifacts::new(source.clone(), prefix(), places).unwrap()
 }
 
-pub(crate) fn tree_at(top: &std::path::Path) -> BTreeMap<String, Vec<u8>> {
-    let mut tree = BTreeMap::new();
-    let mut todo = vec![top.to_path_buf()];
-    while let Some(dir) = todo.pop() {
-        for entry in std::fs::read_dir(&dir).unwrap() {
-            let path = entry.unwrap().path();
-            let kind = path.symlink_metadata().unwrap().file_type();
-            if kind.is_dir() {
-                todo.push(path);
-            } else if kind.is_file() {
-                let name = path.strip_prefix(top).unwrap().to_str().unwrap().to_owned();
-                tree.insert(name, std::fs::read(&path).unwrap());
-            }
-        }
-    }
-    tree
+pub(crate) fn tree_at(top: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = walkdir::WalkDir::new(top).into_iter().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_type().is_file()).map(|entry| {
+        let name = entry.path().strip_prefix(top).unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read(entry.path()).unwrap())
+    });
+    files.collect()
 }
 
 /// Every object under the prefix with its content.

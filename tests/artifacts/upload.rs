@@ -12,8 +12,7 @@ use beneath::artifacts::{
 };
 use tokio::sync::oneshot;
 
-use crate::bucket::{Act, Ask, Bucket};
-use crate::stub::Answer;
+use crate::bucket::{Act, Answer, Ask, Bucket};
 use crate::support::{self, Home};
 
 /// A file of three parts.
@@ -45,11 +44,11 @@ fn listening(home: &Home, source: &Source, silence: Duration) -> (Artifacts, Arc
 }
 
 fn error(status: u16) -> Answer {
-    Answer::Whole(status, Vec::new())
+    Answer::new(status, "")
 }
 
 fn said(body: &str) -> Answer {
-    Answer::Whole(200, body.as_bytes().to_vec())
+    Answer::new(200, body)
 }
 
 /// A bucket whose first completion waits until it is released, and sends a message when it waits.
@@ -117,9 +116,9 @@ async fn mirror_through(ask: Ask, first: usize, faults: usize, fault: Answer, si
 }
 
 #[tokio::test]
-async fn passing_faults_of_every_call_are_retried_and_told() {
+async fn passing_faults_of_every_call_are_retried_and_reported() {
     for ask in [Ask::Create, Ask::Part, Ask::Complete, Ask::Head] {
-        for fault in [error(500), Answer::Closed] {
+        for fault in [error(500), Answer::closed()] {
             mirror_through(ask, 0, 2, fault, PATIENT).await;
         }
     }
@@ -129,7 +128,7 @@ async fn passing_faults_of_every_call_are_retried_and_told() {
 async fn silence_of_the_store_is_given_up_and_tried_again() {
     // The second part is small, and so is the time that it may take.
     for (ask, first) in [(Ask::Create, 0), (Ask::Head, 0), (Ask::Part, 1)] {
-        mirror_through(ask, first, 1, Answer::Silent, Duration::from_secs(2)).await;
+        mirror_through(ask, first, 1, Answer::closed().then_silence(), Duration::from_secs(2)).await;
     }
 }
 
@@ -159,8 +158,8 @@ async fn deletion_and_its_comparison_are_retried() {
 #[tokio::test]
 async fn lost_answer_to_a_completion_is_settled_by_what_is_there() {
     for (overwrites, answer) in [
-        (Overwrites::Refuse, Answer::Closed),
-        (Overwrites::Allow, Answer::Closed),
+        (Overwrites::Refuse, Answer::closed()),
+        (Overwrites::Allow, Answer::closed()),
         (Overwrites::Refuse, said("<Error><Code>InternalError</Code></Error>")),
         (Overwrites::Allow, error(500)),
     ] {

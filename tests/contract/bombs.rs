@@ -62,7 +62,8 @@ fn a_sparse_terabyte_costs_nothing() {
             assert_eq!(kind(file.read_to_limit(10 << 20)), ErrorKind::TooLarge);
             let grown = child::peak_memory() - before;
             assert!(grown < 16 << 20, "{grown} bytes more");
-            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+            // Whoever reads it all takes minutes.
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
             fs::remove_file(arena.at("bomb")).unwrap();
         }
     });

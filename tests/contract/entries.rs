@@ -182,7 +182,7 @@ fn metadata_describes_without_opening() {
 }
 
 #[test]
-fn metadata_tells_size_and_space() {
+fn metadata_has_size_and_space() {
     for_each_resolver(|root, arena| {
         arena.file("empty", "").file("f", [7; 10_000]);
         let (empty, full) = (root.metadata("empty").unwrap(), root.metadata("f").unwrap());
@@ -194,7 +194,7 @@ fn metadata_tells_size_and_space() {
 }
 
 #[test]
-fn metadata_tells_devices_apart() {
+fn metadata_distinguishes_devices() {
     use std::os::unix::fs::FileTypeExt as _;
     for choice in resolvers() {
         let dev = Root::open_ambient("/dev", ambient_authority()).unwrap();
@@ -202,15 +202,15 @@ fn metadata_tells_devices_apart() {
         assert_eq!(dev.metadata("null").unwrap().file_type(), FileType::CharDevice);
         for entry in dev.list(".").unwrap().flatten() {
             let Ok(truth) = fs::symlink_metadata(Path::new("/dev").join(entry.path())) else { continue };
-            let told = entry.metadata().file_type();
-            assert_eq!(told == FileType::CharDevice, truth.file_type().is_char_device(), "{entry:?}");
-            assert_eq!(told == FileType::BlockDevice, truth.file_type().is_block_device(), "{entry:?}");
+            let found = entry.metadata().file_type();
+            assert_eq!(found == FileType::CharDevice, truth.file_type().is_char_device(), "{entry:?}");
+            assert_eq!(found == FileType::BlockDevice, truth.file_type().is_block_device(), "{entry:?}");
         }
     }
 }
 
 #[test]
-fn metadata_tells_no_creation_where_none_is_recorded() {
+fn metadata_has_no_creation_time_where_none_is_recorded() {
     let proc = Root::open_ambient("/proc/self", ambient_authority()).unwrap();
     if fs::metadata("/proc/self/status").unwrap().created().is_ok() {
         return skip("this kernel records when a file of /proc was made");
@@ -326,8 +326,9 @@ fn remove_dir_removes_an_empty_directory_and_nothing_else() {
     for_each_resolver(|root, arena| {
         arena.dir("d/e").file("f", "x").link("l", "d").link("out", arena.outside()).fifo("p");
         let error = root.remove_dir("d").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(error.kind(), ErrorKind::NotEmpty);
         assert_eq!(error.to_string(), r#"remove "d": is not empty"#);
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::DirectoryNotEmpty);
         for name in ["f", "l", "out", "p"] {
             let error = root.remove_dir(name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotDirectory, "{name}");
@@ -341,7 +342,7 @@ fn remove_dir_removes_an_empty_directory_and_nothing_else() {
     });
 }
 
-/// A refused rename is told of the end that is in the way.
+/// A refused rename is reported of the end that is in the way.
 #[test]
 fn rename_blames_the_end_that_failed() {
     for_each_resolver(|root, arena| {

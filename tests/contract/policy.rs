@@ -128,6 +128,30 @@ fn following_ends_in_loops_and_nothing() {
 }
 
 #[test]
+fn following_a_loop_ends_every_operation() {
+    if !has_openat2() {
+        return skip("following links needs openat2");
+    }
+    let (arena, root) = following(ResolverChoice::Openat2);
+    arena
+        .file(beneath_kit::operations::RENAME_SOURCE, "x")
+        .link("loop", "loop")
+        .link("a", "b")
+        .link("b", "a");
+    arena.link("deep0", "x");
+    for n in 1..60 {
+        arena.link(format!("deep{n}"), format!("deep{}", n - 1));
+    }
+    let before = arena.snapshot();
+    for op in OPERATIONS {
+        for path in ["loop/x", "a/x", "b/x/y", "deep59/x"] {
+            assert_eq!(kind(op.run_on(&root, path)), ErrorKind::Symlink, "{op:?} {path}");
+        }
+    }
+    before.assert_same(&arena.snapshot(), "a loop");
+}
+
+#[test]
 fn following_does_not_relax_the_kind_of_file() {
     if !has_openat2() {
         return skip("following links needs openat2");

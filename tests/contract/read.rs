@@ -318,7 +318,7 @@ fn refuses_a_leased_file_at_once() {
 }
 
 #[test]
-fn tells_missing_from_refused() {
+fn missing_and_refused_are_different_kinds() {
     for_each_resolver(|root, arena| {
         arena.file("f", "x").dir("d");
         assert_eq!(kind(root.read_contained("none", 9)), ErrorKind::NotFound);
@@ -330,10 +330,11 @@ fn tells_missing_from_refused() {
 
 /// On a `nodev` mount, as `/dev/shm` mostly is, it is opened before it is judged.
 #[test]
-fn what_may_not_be_opened_is_told_as_what_it_is() {
-    beneath_kit::child::run_unprivileged("read::what_may_not_be_opened_is_told_as_what_it_is", || {
+fn what_may_not_be_opened_is_reported_as_what_it_is() {
+    beneath_kit::child::run_unprivileged("read::what_may_not_be_opened_is_reported_as_what_it_is", || {
         for choice in resolvers() {
-            for arena in [Some(Arena::new()), Arena::on_tmpfs()].into_iter().flatten() {
+            for arena in [Some(Arena::within(&std::env::temp_dir())), Arena::on_tmpfs()].into_iter().flatten()
+            {
                 let root = arena.open(Policy::default().with_resolver(choice));
                 arena.file("f", "x").fifo("p").file("a", "x").hard_link("b", arena.at("a"));
                 for (name, expected) in

@@ -18,7 +18,7 @@ use beneath_kit::{Arena, child, for_each_resolver, kind, resolvers, skip, tree, 
 #[test]
 fn removes_everything_a_guest_can_make() {
     for_each_resolver(|root, arena| {
-        // A link to what holds the arena stands for one to `/`: were the crate wrong, that would cost the machine.
+        // A link to what holds the arena is used in place of one to `/`: were the crate wrong, that would cost the machine.
         arena.file("t/a/b/f", "x").fifo("t/p").socket("t/a/s").dir("t/empty").link("t/top", arena.base());
         arena
             .link("t/out", arena.outside())
@@ -366,7 +366,7 @@ fn a_guest_that_keeps_creating_does_not_hold_it_beyond_its_budget() {
                 assert!(!removed.left.is_empty() && removed.left.total > 0);
                 assert!(root.remove_tree_contained_within(&top, Budget::unlimited()).unwrap().is_complete());
             }
-            // Where a single call of a guest takes this long, the machine stands still and not the removal.
+            // Where a single call of a guest takes this long, the machine is stuck and not the removal.
             if waited > Duration::from_millis(500) {
                 println!("void: a guest waited {waited:?} for one call");
                 continue;

@@ -43,7 +43,7 @@ fn odd_places_are_errors_and_not_panics() {
 }
 
 #[test]
-fn error_of_opening_tells_no_host_path() {
+fn error_of_opening_shows_no_host_path() {
     let arena = Arena::new();
     let error = Root::open_ambient(arena.at("none"), ambient_authority()).unwrap_err();
     let shown = format!("{error} {error:?}");

@@ -1,56 +1,55 @@
 //! Nothing left: space, inodes, descriptors, file size, stack.
 //!
-//! WalkLimits belong to a process, so each part runs in a child of its own, with nobody tracing it.
+//! Limits belong to a process, so each part runs in a child of its own, with nobody tracing it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-use beneath::{Durability, Policy, ResolverChoice, Root, WalkLimits, ambient_authority};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-use rustix::mount::MountFlags;
-use serde_json::{Value, json};
-
-use beneath_kit::rig::{Rig, Row};
+use beneath::{Policy, Root, WalkLimits, ambient_authority};
+use beneath_kit::rig::{Count, Rig, Row};
 use beneath_kit::scene::judge::{Leniency, Round};
 use beneath_kit::scene::place::{Places, memory, own_mounts};
+use beneath_kit::scene::report::Around;
 use beneath_kit::scene::scenario::{SCENARIOS, Scenario};
-use beneath_kit::scene::victim::{Report, Request, answer_around};
+use beneath_kit::scene::victim::{Request, answer_around};
 use beneath_kit::scene::{self, Scene};
 use beneath_kit::snapshot::Contents;
-
-use crate::Count;
+use beneath_kit::{Contender, tree};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use rustix::mount::MountFlags;
 
 /// The argument that makes the executable a child of this module.
 pub(crate) const CHILD: &str = "--exhaust";
 
-const PARTS: &[&str] = &[
-    "descriptors 3..64",
-    "no space",
-    "no inodes",
-    "file size limit",
-    "stack of 256 KiB",
-    "deep tree on 256 KiB",
+/// What is exhausted, and how.
+type Part = (&'static str, fn(&Path) -> Result<Count, String>);
+
+const PARTS: &[Part] = &[
+    ("descriptors 3..64", few_descriptors),
+    ("no space", |_| full_disk("size=1m,nr_inodes=1000", fill_space)),
+    ("no inodes", |_| full_disk("size=8m,nr_inodes=200", fill_inodes)),
+    ("file size limit", small_files),
+    ("stack of 256 KiB", small_stack),
+    ("deep tree on 256 KiB", deep_tree),
 ];
 
 const STACK: usize = 256 * 1024;
-const DEEP: usize = 3000;
+const DEEP: u32 = 3000;
 
 pub(crate) fn run(rig: &mut Rig, places: &Places) {
-    for part in PARTS.iter().filter(|part| rig.wants(&title(part))).collect::<Vec<_>>() {
-        rig.add(ask_child(part, places));
+    for (part, _) in PARTS {
+        let title = format!("exhaustion: {part}");
+        if rig.wants(&title) {
+            rig.add(ask_child(part, title, places));
+        }
     }
 }
 
-fn title(part: &str) -> String {
-    format!("exhaustion: {part}")
-}
-
-fn ask_child(part: &str, places: &Places) -> Row {
+fn ask_child(part: &str, title: String, places: &Places) -> Row {
     let dir = places.any_dir();
     let output = Command::new(std::env::current_exe().expect("own path"))
         .args([CHILD, part])
@@ -58,103 +57,66 @@ fn ask_child(part: &str, places: &Places) -> Row {
         .stderr(Stdio::inherit())
         .output()
         .expect("a child can be started");
-    // A deep tree is more than the directory's own clean-up can take.
-    let _ = Command::new("rm").arg("-rf").arg(dir.path().join("scene")).status();
-    let reported: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    if let Some(reason) = reported["skipped"].as_str() {
-        return Row::skipped(title(part), reason);
+    clear_deep(&dir.path().join("scene"));
+    match serde_json::from_slice(&output.stdout) {
+        Ok(Ok(found)) if output.status.success() => Count::row(found, title, false),
+        Ok(Err::<_, String>(reason)) => Row::skipped(title, reason),
+        other => {
+            let violations = vec![format!("the child ended with {}: {other:?}", output.status)];
+            Count { violations, ..Count::default() }.row(title, false)
+        }
     }
-    let mut found = Count::default();
-    if !output.status.success() {
-        found.violations.push(format!("the child ended with {}", output.status));
-    }
-    let count = |key: &str| usize::try_from(reported[key].as_u64().unwrap_or(0)).unwrap_or(0);
-    found.pairs = count("pairs");
-    found.succeeded = count("ok");
-    found.note = reported["note"].as_str().unwrap_or_default().to_owned();
-    let violations = reported["violations"].as_array().into_iter().flatten();
-    found.violations.extend(violations.map(|violation| violation.as_str().unwrap_or_default().to_owned()));
-    found.row(title(part), false)
+}
+
+/// Removes a tree that may be too deep for a clean-up that calls itself.
+fn clear_deep(dir: &Path) {
+    // What stays is in the way of whoever builds there next.
+    let _ = Command::new("rm").arg("-rf").arg(dir).status();
 }
 
 pub(crate) fn child(arguments: &[String]) -> ExitCode {
     let [part, dir] = arguments else { return ExitCode::FAILURE };
-    let dir = Path::new(dir);
-    let reported = match part.as_str() {
-        "descriptors 3..64" => few_descriptors(dir),
-        "no space" => full_disk("size=1m,nr_inodes=1000", fill_space),
-        "no inodes" => full_disk("size=8m,nr_inodes=200", fill_inodes),
-        "file size limit" => small_files(dir),
-        "stack of 256 KiB" => small_stack(dir.to_path_buf()),
-        "deep tree on 256 KiB" => deep_tree(dir.to_path_buf()),
-        _ => Err("unknown part".into()),
-    };
-    println!("{}", reported.unwrap_or_else(|reason| json!({ "skipped": reason })));
+    let Some((_, play)) = PARTS.iter().find(|(name, _)| name == part) else { return ExitCode::FAILURE };
+    println!("{}", serde_json::to_string(&play(&Path::new(dir).join("scene"))).expect("a count is text"));
     ExitCode::SUCCESS
 }
 
-/// What the runs of one part came to.
-#[derive(Default)]
-struct Tally {
-    pairs: u64,
-    ok: u64,
-    violations: Vec<String>,
-}
-
-impl Tally {
-    fn reported(&self, note: &str) -> Value {
-        json!({ "pairs": self.pairs, "ok": self.ok, "violations": self.violations, "note": note })
-    }
-
-    /// Runs every scenario with both resolvers inside `around`. A refusal must be of the expected kind.
-    fn run_all(&mut self, base: &Path, expected: &str, what: &str, around: &dyn Fn(&mut dyn FnMut())) {
-        for scenario in SCENARIOS.iter().filter(|scenario| !scenario.is_control()) {
-            for &resolver in scenario.resolvers() {
-                self.run(scenario, resolver, base, expected, what, around);
+/// Runs every scenario with both resolvers inside `around`. A refusal must be of the expected kind.
+fn run_all(count: &mut Count, base: &Path, expected: &str, what: &str, around: &Around<'_>) {
+    for scenario in SCENARIOS.iter().filter(|scenario| !scenario.is_control()) {
+        for &contender in scenario.contenders() {
+            let (verdict, mut violations) = play(scenario, contender, base, around);
+            if !["ok", "incomplete", expected].contains(&&*verdict) {
+                violations.push(format!("ended with {verdict}"));
+            }
+            count.pairs += 1;
+            count.succeeded += usize::from(verdict == "ok");
+            if !violations.is_empty() {
+                let (name, violations) = (scenario.name, violations.join("; "));
+                count.violations.push(format!("{name} ({}) with {what}: {violations}", contender.name()));
             }
         }
     }
+}
 
-    fn run(
-        &mut self,
-        scenario: &Scenario,
-        resolver: ResolverChoice,
-        base: &Path,
-        expected: &str,
-        what: &str,
-        around: &dyn Fn(&mut dyn FnMut()),
-    ) {
-        let scene = Scene::new(base, scenario.leaf).expect("the scene can be built");
-        let source = scene.reset().expect("the scene can be built");
-        let (before, outside) = (scene.inside_now(), scene.outside_now(Contents::Read));
-        let request =
-            Request { scenario: scenario.name, base, resolver, durability: Durability::None }.line();
-        let report = Report::parse(&answer_around(&request, around));
-        let (end, outside_end) = (scene.inside_now(), scene.outside_now(Contents::Read));
-        let round = Round {
-            scenario,
-            source,
-            earlier: vec![&before],
-            attacked: &before,
-            end: &end,
-            outside_before: &outside,
-            outside_end: &outside_end,
-            leniency: Leniency::default(),
-        };
-        let mut violations = round.violations(Some(&report));
-        let verdict = report.verdict();
-        if !["ok", "incomplete", expected].contains(&&*verdict) {
-            violations.push(format!("{:?}", report.result));
-        }
-        self.pairs += 1;
-        self.ok += u64::from(verdict == "ok");
-        if !violations.is_empty() {
-            let name = scenario.name;
-            self.violations.push(format!("{name} ({resolver:?}) with {what}: {}", violations.join("; ")));
-        }
-        // The canary differs by scenario.
-        scene::clear(base).expect("the scene can be removed");
-    }
+fn play(
+    scenario: &Scenario,
+    contender: Contender,
+    base: &Path,
+    around: &Around<'_>,
+) -> (String, Vec<String>) {
+    let scene = Scene::new(base, scenario.leaf).expect("the scene can be built");
+    let source = scene.reset().expect("the scene can be built");
+    let (before, outside) = (scene.inside_now(), scene.outside_now(Contents::Read));
+    let request = Request { scenario: scenario.name.into(), contender, durable: false, base: base.into() };
+    let report = answer_around(&request, around);
+    let (end, outside_end) = (scene.inside_now(), scene.outside_now(Contents::Read));
+    let (outside, leniency) = ([&outside, &outside_end], Leniency::default());
+    let round = Round { scenario, source, seen: &[before], end: &end, outside, leniency };
+    let violations = round.violations(Some(&report));
+    // The canary differs by scenario.
+    scene::clear(base).expect("the scene can be removed");
+    (report.verdict(), violations)
 }
 
 /// Runs the part with the limit in force, and only the part.
@@ -167,58 +129,57 @@ fn limited(resource: Resource, limit: u64) -> impl Fn(&mut dyn FnMut()) {
     }
 }
 
-fn few_descriptors(dir: &Path) -> Result<Value, String> {
-    let mut tally = Tally::default();
+fn few_descriptors(base: &Path) -> Result<Count, String> {
+    let mut count = Count::default();
     let mut enough = None;
     for limit in 3..=64 {
-        let (ok, pairs) = (tally.ok, tally.pairs);
+        let (pairs, succeeded) = (count.pairs, count.succeeded);
         let around = limited(Resource::RLIMIT_NOFILE, limit);
-        tally.run_all(&dir.join("scene"), "TooMany", &format!("{limit} descriptors"), &around);
-        if tally.ok - ok == tally.pairs - pairs {
-            enough = enough.or(Some(limit));
-        } else {
-            enough = None;
-        }
+        run_all(&mut count, base, "TooMany", &format!("{limit} descriptors"), &around);
+        let all = count.succeeded - succeeded == count.pairs - pairs;
+        enough = all.then(|| enough.unwrap_or(limit));
     }
-    if tally.ok == tally.pairs {
-        tally.violations.push("no limit was ever felt".into());
-    }
-    Ok(tally.reported(&format!("all succeed from {} on", enough.unwrap_or(0))))
+    count.note = format!("all succeed from {} on", enough.unwrap_or(0));
+    Ok(felt(count))
 }
 
-fn small_files(dir: &Path) -> Result<Value, String> {
+fn small_files(base: &Path) -> Result<Count, String> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     signals.thread_block().map_err(|error| error.to_string())?;
-    let mut tally = Tally::default();
+    let mut count = Count::default();
     for limit in [0, 1, 1000] {
         let around = limited(Resource::RLIMIT_FSIZE, limit);
-        tally.run_all(&dir.join("scene"), "TooLarge", &format!("{limit} bytes"), &around);
+        run_all(&mut count, base, "TooLarge", &format!("{limit} bytes"), &around);
     }
-    if tally.ok == tally.pairs {
-        tally.violations.push("the limit was not felt".into());
-    }
-    Ok(tally.reported(""))
+    Ok(felt(count))
 }
 
-fn full_disk(options: &str, fill: fn(&Path) -> io::Result<()>) -> Result<Value, String> {
+/// A limit under which everything succeeds shows nothing.
+fn felt(mut count: Count) -> Count {
+    if count.succeeded == count.pairs {
+        count.violations.push("the limit was never felt".into());
+    }
+    count
+}
+
+fn full_disk(options: &str, fill: fn(&Path) -> io::Result<()>) -> Result<Count, String> {
     let mounts = own_mounts().ok_or("needs the right to mount")?;
     let disk = memory(&mounts.path().join("disk"), MountFlags::empty(), options)
         .ok_or("needs the right to mount")?;
-    let mut tally = Tally::default();
+    let mut count = Count::default();
     let filler = disk.join("filler");
-    tally.run_all(&disk.join("scene"), "NoSpace", "nothing left", &|part| {
+    run_all(&mut count, &disk.join("scene"), "NoSpace", "nothing left", &|part| {
         fs::create_dir(&filler).expect("not full yet");
         fill(&filler).expect_err("a full disk ends it");
         part();
         fs::remove_dir_all(&filler).expect("room again");
     });
-    let refused = tally.pairs - tally.ok;
-    if refused == 0 {
-        tally.violations.push("the disk was never full".into());
+    if let Err(error) = rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH) {
+        count.violations.push(format!("the disk stays: {error}"));
     }
-    rustix::mount::unmount(&disk, rustix::mount::UnmountFlags::DETACH).map_err(|error| error.to_string())?;
-    Ok(tally.reported(&format!("{refused} refused")))
+    count.note = format!("{} refused", count.pairs - count.succeeded);
+    Ok(felt(count))
 }
 
 fn fill_space(dir: &Path) -> io::Result<()> {
@@ -235,51 +196,44 @@ fn fill_inodes(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn small_stack(dir: PathBuf) -> Result<Value, String> {
-    on_small_stack(move || {
-        let mut tally = Tally::default();
-        tally.run_all(&dir.join("scene"), "ok", "a small stack", &|part| part());
-        tally.reported("")
-    })
+fn small_stack(base: &Path) -> Result<Count, String> {
+    on_small_stack(base, |count, base| run_all(count, base, "ok", "a small stack", &|part| part()))
 }
 
-fn on_small_stack(part: impl FnOnce() -> Value + Send + 'static) -> Result<Value, String> {
-    let thread = thread::Builder::new().stack_size(STACK).spawn(part).map_err(|error| error.to_string())?;
-    thread.join().map_err(|_| "the thread panicked".to_owned())
+fn on_small_stack(base: &Path, part: fn(&mut Count, &Path)) -> Result<Count, String> {
+    let mut count = Count::default();
+    let panicked = thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, || part(&mut count, base));
+        thread.map(|thread| thread.join().is_err()).map_err(|error| error.to_string())
+    })?;
+    if panicked {
+        count.violations.push("the thread panicked".into());
+    }
+    Ok(count)
 }
 
-fn deep_tree(dir: PathBuf) -> Result<Value, String> {
-    on_small_stack(move || {
-        let mut tally = Tally::default();
-        for resolver in [ResolverChoice::Openat2, ResolverChoice::Walk] {
-            let base = dir.join("scene");
-            fs::create_dir(&base).expect("the scene can be built");
-            build_deep(&base).expect("a deep tree can be built");
+fn deep_tree(base: &Path) -> Result<Count, String> {
+    on_small_stack(base, |count, base| {
+        for resolver in Contender::RESOLVERS.iter().map(|resolver| resolver.choice()) {
+            fs::create_dir(base).expect("the scene can be built");
+            drop(tree::deep(File::open(base).expect("it was made"), "d", DEEP));
             let policy = Policy::default().with_resolver(resolver);
-            let root = Root::open_ambient(&base, ambient_authority()).expect("opens").with_policy(policy);
-            tally.pairs += 2;
+            let root = Root::open_ambient(base, ambient_authority()).expect("opens").with_policy(policy);
+            count.pairs += 2;
             let limits = WalkLimits::default().with_depth(u32::MAX);
             match root.walk("d", limits).map(|walk| walk.filter(Result::is_ok).count()) {
-                Ok(entries) if entries + 1 >= DEEP => tally.ok += 1,
+                Ok(entries) if entries + 1 >= DEEP as usize => count.succeeded += 1,
                 // A bounded walk may stop, as long as it says so.
                 Ok(_) => {}
-                Err(error) => tally.violations.push(format!("walk ({resolver:?}): {error}")),
+                Err(error) => count.violations.push(format!("walk ({resolver:?}): {error}")),
             }
             match root.remove_tree_contained("d") {
-                Ok(removed) if removed.is_complete() && !base.join("d").exists() => tally.ok += 1,
-                other => tally.violations.push(format!("remove ({resolver:?}): {other:?}")),
+                Ok(removed) if removed.is_complete() && !base.join("d").exists() => count.succeeded += 1,
+                other => count.violations.push(format!("remove ({resolver:?}): {other:?}")),
             }
-            fs::remove_dir(&base).expect("the scene is empty");
+            clear_deep(base);
         }
-        tally.reported(&format!("{DEEP} levels"))
+        count.note = format!("{DEEP} levels");
     })
-}
-
-fn build_deep(base: &Path) -> io::Result<()> {
-    let mut dir = openat(CWD, base, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-    for _ in 0..DEEP {
-        mkdirat(&dir, "d", Mode::RWXU)?;
-        dir = openat(&dir, "d", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-    }
-    Ok(())
 }

@@ -4,7 +4,8 @@
 //! After every round the canary is untouched, nothing is torn or left over, no descriptor is lost, the error has a kind,
 //! and what was reported is true. Controls that leak or tear run in the same rig and must be caught.
 //!
-//! `cargo test --test faults -- kill` runs the parts whose name contains `kill`.
+//! `cargo test --test faults -- kill` runs the parts whose name contains `kill`. A row of many faults plays a sample of
+//! them, drawn from the seed; with `BENEATH_TEST_FULL` set it plays all.
 
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -16,8 +17,9 @@ mod matrix;
 
 use std::process::ExitCode;
 
-use beneath::Durability;
-use beneath_kit::rig::{self, Rig, Row, in_parallel};
+use beneath_kit::naive::{Caught, TEARING};
+use beneath_kit::operations::Effect;
+use beneath_kit::rig::{self, Count, Rig, Row, in_parallel};
 use beneath_kit::scene::lack::Lack;
 use beneath_kit::scene::place::Places;
 use beneath_kit::scene::scenario::{SCENARIOS, Scenario};
@@ -25,62 +27,55 @@ use beneath_kit::scene::stage::{Play, Stage};
 use beneath_kit::scene::victim;
 use beneath_kit::trace::{Tracer, VICTIM, be_victim};
 
-/// What a part came to.
-#[derive(Default)]
-struct Count {
-    /// How many faults were tried, and how many of them ended in success all the same.
-    pairs: usize,
-    succeeded: usize,
-    violations: Vec<String>,
-    note: String,
-}
-
-impl Count {
-    fn row(mut self, title: String, is_control: bool) -> Row {
-        let numbers = [self.pairs, self.succeeded, self.violations.len()];
-        let mut cells = vec![title];
-        cells.extend(numbers.map(|number| number.to_string()));
-        cells.push(self.note);
-        let mut row = Row { cells, ..Row::default() };
-        if is_control {
-            row.failures.extend(self.violations.is_empty().then(|| "was not caught".to_owned()));
-            row.details = self.violations;
-        } else {
-            self.violations.truncate(12);
-            row.failures = self.violations;
-        }
-        row
-    }
-}
-
 fn title(part: &str, play: &Play) -> String {
-    let resolver = if play.scenario.is_control() { "" } else { play.resolver_name() };
+    let resolver = if play.scenario.is_control() { "" } else { play.contender.name() };
     let circumstances =
         [play.scenario.name, resolver, play.lack.name()].into_iter().filter(|text| !text.is_empty());
     format!("{part}: {}", circumstances.collect::<Vec<_>>().join(", "))
 }
 
-/// Judges the scenarios that `wanted` picks, each on a stage of its own.
-fn rows(
-    rig: &Rig,
-    places: &Places,
-    part: &str,
-    wanted: impl Fn(&Scenario) -> bool,
-    judge: impl Fn(&mut Stage) -> Count + Sync,
-) -> Vec<Row> {
-    let durability = |scenario: &Scenario| match scenario.is_control() {
-        true => Durability::None,
-        false => Durability::Full,
-    };
-    let chosen = SCENARIOS.iter().filter(|scenario| wanted(scenario));
+/// A part: which scenarios, and what is done to each on a stage of its own.
+struct Part {
+    name: &'static str,
+    wants: fn(&Scenario) -> bool,
+    judge: fn(&mut Stage) -> Count,
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "errno",
+        wants: |scenario| !scenario.is_control() || scenario.is_caught(Caught::ByFaults),
+        judge: matrix::play_all,
+    },
+    Part {
+        name: "kill",
+        wants: |scenario| match scenario.is_control() {
+            true => scenario.name == TEARING,
+            false => scenario.effect.writes(),
+        },
+        judge: kill::play_all,
+    },
+    Part {
+        name: "durability",
+        wants: |scenario| {
+            let effect = scenario.effect;
+            let names = effect.moves() || matches!(effect, Effect::MakesDirectories | Effect::Links);
+            (names || effect.writes()) && !scenario.is_control()
+        },
+        judge: durability::judge,
+    },
+];
+
+fn rows(rig: &Rig, places: &Places, part: &Part) -> Vec<Row> {
+    let chosen = SCENARIOS.iter().filter(|scenario| (part.wants)(scenario));
     let mut plays: Vec<Play> =
-        chosen.flat_map(|scenario| Play::all(scenario, durability(scenario), false)).collect();
-    plays.retain(|play| rig.wants(&title(part, play)));
+        chosen.flat_map(|scenario| Play::all(scenario, !scenario.is_control(), false)).collect();
+    plays.retain(|play| rig.wants(&title(part.name, play)));
     in_parallel(plays, |play| {
         let mut stage = Stage::new(play, places.any_dir());
-        let mut count = judge(&mut stage);
+        let mut count = (part.judge)(&mut stage);
         count.violations.extend(stage.corrupted());
-        count.row(title(part, &play), play.scenario.is_control())
+        count.row(title(part.name, &play), play.scenario.is_control())
     })
 }
 
@@ -99,8 +94,9 @@ fn run(rig: &mut Rig) {
     if let Err(reason) = Tracer::start() {
         return rig.add(Row::skipped("tracing", reason));
     }
-    let found = [matrix::rows, kill::rows, durability::rows].map(|rows| rows(rig, &places));
-    rig.add_all(found.into_iter().flatten());
+    for part in PARTS {
+        rig.add_all(rows(rig, &places, part));
+    }
 }
 
 /// Whether a file is given a temporary name here, and so may leave it.

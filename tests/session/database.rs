@@ -14,8 +14,8 @@ const HOT: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7 pages to roll back";
 #[test]
 fn finds_every_fault_of_a_database_and_its_siblings() {
     with_each_resolver(|stage| {
-        let check = |owner| stage.session.verify_db("workspace/a.db", owner).unwrap();
-        let missing = stage.session.verify_db("workspace/a.db", None).unwrap_err();
+        let check = |owner| stage.session.verify_db("a.db", owner).unwrap();
+        let missing = stage.session.verify_db("a.db", None).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         let path = stage.guest("workspace/a.db");
         fs::write(&path, DATABASE).unwrap();
@@ -35,7 +35,7 @@ fn finds_every_fault_of_a_database_and_its_siblings() {
         assert_eq!(refused, [(log, ErrorKind::Symlink), (index, ErrorKind::NotRegular)]);
         assert!(!report.is_sound() && !report.is_complete());
         for sibling in Sibling::ALL {
-            let kept = stage.session.quarantine_sibling("workspace/a.db", sibling).unwrap().unwrap();
+            let kept = stage.session.quarantine_sibling("/session/workspace/a.db", sibling).unwrap().unwrap();
             assert!(fs::symlink_metadata(stage.host(kept.to_str().unwrap())).is_ok());
         }
         assert!(check(None).is_sound());
@@ -60,9 +60,9 @@ fn copies_the_database_without_its_journal() {
     with_each_resolver(|stage| {
         fs::write(stage.guest("workspace/a.db"), DATABASE).unwrap();
         fs::write(stage.guest("workspace/a.db-journal"), HOT).unwrap();
-        let copy = stage.session.copy_db("workspace/a.db", 1024).unwrap();
+        let copy = stage.session.copy_db("./a.db", 1024).unwrap();
         assert_eq!(stage.session.host().read_contained(&copy, 1024).unwrap(), DATABASE);
-        let error = stage.session.copy_db("workspace/a.db", 10).unwrap_err();
+        let error = stage.session.copy_db("./a.db", 10).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
     });
 }
@@ -71,14 +71,14 @@ fn copies_the_database_without_its_journal() {
 fn copies_and_quarantined_siblings_are_swept_by_age() {
     with_each_resolver(|stage| {
         fs::write(stage.guest("out.db"), "SQLite format 3\0").unwrap();
-        stage.session.copy_db("out.db", 1000).unwrap();
+        stage.session.copy_db("/session/out.db", 1000).unwrap();
         fs::write(stage.guest("out.db-journal"), "x").unwrap();
-        stage.session.quarantine_sibling("out.db", Sibling::Journal).unwrap();
+        stage.session.quarantine_sibling("/session/out.db", Sibling::Journal).unwrap();
         // A guest may have made the sibling a directory, or a link to what the host holds dear.
         fs::create_dir_all(stage.guest("out.db-wal/inner")).unwrap();
-        stage.session.quarantine_sibling("out.db", Sibling::Wal).unwrap();
+        stage.session.quarantine_sibling("/session/out.db", Sibling::Wal).unwrap();
         symlink(stage.home.path(), stage.guest("out.db-shm")).unwrap();
-        stage.session.quarantine_sibling("out.db", Sibling::Shm).unwrap();
+        stage.session.quarantine_sibling("/session/out.db", Sibling::Shm).unwrap();
 
         assert_eq!(stage.session.sweep(Duration::from_secs(3600)).unwrap().kept, 4);
         let swept = stage.session.sweep(Duration::ZERO).unwrap();

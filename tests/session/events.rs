@@ -66,11 +66,11 @@ fn every_refusal_is_an_event_with_hostile_text_escaped() {
         let _ = stage.session.repair().unwrap();
         std::fs::write(stage.host("claimed/stray"), "").unwrap();
         std::fs::create_dir(stage.host("claimed/.no id")).unwrap();
-        assert_eq!(stage.session.outbox().pending().unwrap().len(), 1, "only the message");
+        assert_eq!(stage.session.outbox().pending().unwrap().entries.len(), 1, "only the message");
     });
     let lines = lines.lock().unwrap();
     assert_eq!(lines.len(), 5, "{lines:#?}");
-    assert!(lines[0].contains("operation=\"read\"") && lines[0].contains("kind=InvalidName"), "{}", lines[0]);
+    assert!(lines[0].contains("operation=\"read\"") && lines[0].contains("kind=NotFound"), "{}", lines[0]);
     assert!(lines.iter().all(|line| line.starts_with("beneath") && !line.contains(['\n', '\u{202e}'])));
     assert!(lines[1].contains("kind=InvalidData"));
     assert!(lines[2].contains("found=Symlink"));

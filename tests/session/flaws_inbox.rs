@@ -140,9 +140,10 @@ fn message_ids_that_are_no_file_names_are_delivered_all_the_same() {
         for id in ids {
             let delivery = stage.session.inbox().deliver(&MessageId::new(id), [photo()]);
             assert!(delivery.is_complete(), "{id:?}: {delivery:?}");
-            let path = &delivery.files().next().unwrap().guest_path;
+            let file = delivery.files().next().unwrap();
+            let path = &file.path;
             assert!(!path.contains([':', '\0', '\\']) && path.split('/').count() == 3, "{path}");
-            assert!(stage.session.inbox().resolve_guest_path(path).is_ok());
+            assert!(stage.session.inbox().resolve_guest_path(&file.guest_path).is_ok());
         }
         assert_eq!(names(&stage.guest("inbox")).len(), ids.len(), "no two share a directory");
     });

@@ -156,7 +156,7 @@ fn uploading_uses_no_name_that_a_guest_can_guess() {
 #[test]
 fn giving_a_file_away_reaches_no_file_that_was_swapped_in() {
     if !rustix::process::geteuid().is_root() {
-        crate::support::skip("needs root");
+        beneath_kit::skip("needs root");
         return;
     }
     let stage = Stage::new(ResolverChoice::Auto);

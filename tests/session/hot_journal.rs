@@ -7,9 +7,10 @@ use std::process::Command;
 
 use beneath::ResolverChoice;
 use beneath::session::{DbFault, Sibling};
+use beneath_kit::skip;
 use proptest::prelude::*;
 
-use crate::support::{Stage, skip, with_each_resolver};
+use crate::support::{Stage, with_each_resolver};
 
 const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
@@ -59,11 +60,11 @@ fn a_journal_without_the_magic_that_deletes_a_host_file_is_hot() {
     with_each_resolver(|stage| {
         fs::write(stage.guest("out.db"), b"SQLite format 3\0 and pages").unwrap();
         let (_, canary) = planted(stage, &[b'X'; 512]);
-        let report = stage.session.verify_db("out.db", None).unwrap();
+        let report = stage.session.verify_db("/session/out.db", None).unwrap();
         assert_eq!(report.siblings, [(Sibling::Journal, Some(DbFault::Hot))]);
         assert!(!report.is_sound());
 
-        let copy = stage.session.copy_db("out.db", 1 << 20).unwrap();
+        let copy = stage.session.copy_db("/session/out.db", 1 << 20).unwrap();
         let copy = stage.host(copy.to_str().unwrap());
         assert!(!copy.with_extension("db-journal").exists());
         open_in_place(&copy);
@@ -88,7 +89,7 @@ proptest! {
             fs::write(stage.guest("out.db"), b"SQLite format 3\0 and pages").unwrap();
         }
         let (database, canary) = planted(&stage, &start);
-        let sound = stage.session.verify_db("out.db", None).unwrap().is_sound();
+        let sound = stage.session.verify_db("/session/out.db", None).unwrap().is_sound();
         prop_assert_eq!(sound, first == 0);
         if real {
             open_in_place(&database);
@@ -107,7 +108,7 @@ proptest! {
         ] {
             let path = stage.guest(&format!("out.db{}", sibling.suffix()));
             fs::write(&path, &bytes).unwrap();
-            let report = stage.session.verify_db("out.db", None).unwrap();
+            let report = stage.session.verify_db("/session/out.db", None).unwrap();
             prop_assert_eq!(report.is_sound(), cold, "{:?} {:?}", sibling, bytes);
             fs::remove_file(&path).unwrap();
         }

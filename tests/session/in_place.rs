@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use beneath::session::{Claim, Disposition, Place, SessionsConfig, Ticket};
+use beneath::session::{Claim, Disposition, Failed, Place, SessionsConfig, Ticket};
 use beneath::{
     Access, Budget, Durability, Error, ErrorKind, MessageId, Policy, Root, Session, ambient_authority,
 };
@@ -97,7 +97,7 @@ fn what_stays_of_a_cleared_message_is_reported_and_known_as_the_hosts() {
         assert!(names(&host.path().join("trash")).contains(&ticket.to_string()));
         let messages = session.outbox().messages().unwrap();
         assert_eq!((messages.entries.len(), messages.refused.total), (0, 0), "it is the host's");
-        assert!(session.outbox().pending().unwrap().is_empty());
+        assert!(session.outbox().pending().unwrap().total == 0);
         fs::remove_dir_all(guest.path().join(format!("outbox/.beneath-{ticket}"))).ok();
     }
 }
@@ -108,7 +108,7 @@ fn a_claim_in_place_survives_a_crash_with_its_ticket_and_can_be_released() {
     send(guest.path(), "first");
     let ticket = session.outbox().claim(&id()).unwrap().unwrap().ticket().clone();
     send(guest.path(), "second");
-    let pending = session.outbox().pending().unwrap().remove(0);
+    let pending = session.outbox().pending().unwrap().entries.remove(0);
     assert_eq!(
         (pending.ticket(), pending.id(), content(&pending).as_slice()),
         (&ticket, &id(), &b"first"[..])
@@ -119,9 +119,9 @@ fn a_claim_in_place_survives_a_crash_with_its_ticket_and_can_be_released() {
     let second = session.outbox().claim(&id()).unwrap().unwrap();
     assert_eq!(content(&second), b"second");
     let _ = second.clear();
-    session.outbox().pending().unwrap().remove(0).release().unwrap();
+    session.outbox().pending().unwrap().entries.remove(0).release().unwrap();
     assert_eq!(fs::read(guest.path().join("outbox/42/a")).unwrap(), b"first");
-    assert!(session.outbox().pending().unwrap().is_empty());
+    assert!(session.outbox().pending().unwrap().total == 0);
     assert_eq!(names(&host.path().join("claimed")), [""; 0]);
 }
 
@@ -133,7 +133,7 @@ fn a_guest_that_takes_its_message_away_confuses_nobody() {
     send(guest.path(), "taken back");
     let first = session.outbox().claim(&id()).unwrap().unwrap().ticket().clone();
     fs::rename(outbox.join(format!(".beneath-{first}")), outbox.join("42")).unwrap();
-    assert!(session.outbox().pending().unwrap().is_empty());
+    assert!(session.outbox().pending().unwrap().total == 0);
     let second = session.outbox().claim(&id()).unwrap().unwrap();
     assert_ne!(second.ticket(), &first);
     assert_eq!(content(&second), b"taken back");
@@ -144,16 +144,61 @@ fn a_guest_that_takes_its_message_away_confuses_nobody() {
     let aside = outbox.join(format!(".beneath-{}", third.ticket()));
     fs::remove_dir_all(&aside).unwrap();
     symlink("/etc", &aside).unwrap();
-    assert!(session.outbox().pending().unwrap().is_empty());
+    assert!(session.outbox().pending().unwrap().total == 0);
     assert!(third.clear().is_complete(), "the link itself");
     assert!(Path::new("/etc/passwd").exists());
 
     fs::create_dir(outbox.join(".beneath-20260101T000000250Z-00000000000000000000000000000000")).unwrap();
-    assert!(session.outbox().pending().unwrap().is_empty(), "a ticket that the host never gave");
+    assert!(session.outbox().pending().unwrap().total == 0, "a ticket that the host never gave");
     assert_eq!(session.outbox().messages().unwrap().refused.total, 1, "and it is reported");
     let _ = session.outbox().sweep(Duration::ZERO).unwrap();
     assert_eq!(names(&host.path().join("claimed")), [""; 0], "notes without a message are swept");
     assert_eq!(names(&outbox), [""; 0]);
+}
+
+/// As after a restart, with a file system of its own for the outbox that is mounted later than the service starts.
+#[test]
+fn a_message_whose_outbox_is_not_there_is_reported_and_stays_pending() {
+    let Some((guest, host, session)) = across_mounts() else { return };
+    let (outbox, away) = (guest.path().join("outbox"), guest.path().join("away"));
+    send(guest.path(), "kept");
+    let ticket = session.outbox().claim(&id()).unwrap().unwrap().ticket().clone();
+    fs::rename(&outbox, &away).unwrap();
+    let look = |what: &str| {
+        let pending = session.outbox().pending().unwrap();
+        let refused: Vec<_> = pending.refused().map(|(ticket, error)| (ticket, error.kind())).collect();
+        assert_eq!(refused, [(Path::new(ticket.as_str()), ErrorKind::Busy)], "{what}");
+        assert_eq!((pending.entries.len(), pending.total), (0, 1), "{what}");
+        let lock = session.try_lock().unwrap();
+        let report = session.outbox().collect(&lock, &mut HashSet::new(), |_| panic!("{what}")).unwrap();
+        let failed: Vec<_> = report.failed.iter().map(|failed: &Failed<Error>| &failed.ticket).collect();
+        assert!(failed.contains(&&Some(ticket.clone())), "{what}");
+        assert_eq!(names(&host.path().join("claimed")).len(), 1, "{what}");
+    };
+    look("no outbox");
+    fs::create_dir(&outbox).unwrap();
+    look("another directory");
+    fs::remove_dir(&outbox).unwrap();
+    symlink(&away, &outbox).unwrap();
+    look("a link to it");
+    fs::remove_file(&outbox).unwrap();
+    fs::rename(&away, &outbox).unwrap();
+    let pending = session.outbox().pending().unwrap().entries.remove(0);
+    assert_eq!((pending.ticket(), content(&pending).as_slice()), (&ticket, &b"kept"[..]));
+}
+
+/// A guest's file in place of a message, and a note that a crash or a power cut has cut off.
+#[test]
+fn a_file_that_is_no_note_of_the_hosts_is_no_claim() {
+    let Some((_guest, host, session)) = across_mounts() else { return };
+    for text in ["", "Cross", "CrossDevice", "Strange 1 2", &"x".repeat(200)] {
+        let slot = host.path().join("claimed/20260101T000000250Z-00000000000000000000000000000000");
+        fs::create_dir(&slot).unwrap();
+        fs::write(slot.join("42"), text).unwrap();
+        let pending = session.outbox().pending().unwrap();
+        assert!(pending.total == 0 && pending.is_complete(), "{text:?}: {pending:?}");
+        fs::remove_dir_all(slot).unwrap();
+    }
 }
 
 #[test]
@@ -181,7 +226,7 @@ fn sent_often_is_given_as_often(guest: &Path, host: &Path, times: u32) {
             let _ = claim.clear();
             assert!(session.outbox().claim(&id()).unwrap().is_none(), "it was cleared");
         }
-        assert!(session.outbox().pending().unwrap().is_empty());
+        assert!(session.outbox().pending().unwrap().total == 0);
     }
 }
 
@@ -268,7 +313,7 @@ fn reads_in_place_what_the_host_may_read_but_not_move() {
         assert_eq!(content(&claim), b"one");
         assert!(!claim.clear().is_complete(), "it may not even remove it");
         assert!(session.outbox().claim(&id()).unwrap().is_none(), "and yet it is not given out again");
-        assert!(session.outbox().pending().unwrap().is_empty());
+        assert!(session.outbox().pending().unwrap().total == 0);
     });
 }
 
@@ -305,7 +350,7 @@ fn an_outbox_that_the_host_may_not_write_to_is_reported_and_loses_nothing() {
     as_user(HOST, || {
         let session = open(dir.path(), Durability::None);
         assert_eq!(session.outbox().claim(&id()).unwrap_err().kind(), ErrorKind::Denied);
-        assert!(session.outbox().pending().unwrap().is_empty());
+        assert!(session.outbox().pending().unwrap().total == 0);
         let lock = session.try_lock().unwrap();
         let mut none: HashSet<Ticket> = HashSet::new();
         let collection =
@@ -346,6 +391,6 @@ fn a_claim_that_failed_does_not_take_another_workers_message() {
         assert_eq!(content(&claim), b"one", "it is still worker A's");
         assert_eq!(names(&dir.path().join("host/claimed")), [claim.ticket().as_str()]);
         assert!(claim.clear().is_complete());
-        assert!(b.outbox().pending().unwrap().is_empty());
+        assert!(b.outbox().pending().unwrap().total == 0);
     });
 }

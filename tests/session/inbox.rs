@@ -218,8 +218,10 @@ fn resolves_exactly_the_paths_of_a_delivery() {
         let inbox = stage.session.inbox();
         let odd = MessageId::new("spaces/AAA/messages/B.B");
         let delivery = inbox.deliver(&odd, [Attachment::from_bytes("hi").with_name("a b.txt")]);
-        let path = delivery.files().next().unwrap().guest_path.clone();
-        for text in [path.clone(), format!("  {path}\n"), format!("/{path}"), format!("/workspace/{path}")] {
+        let file = delivery.files().next().unwrap();
+        let path = &file.guest_path;
+        assert_eq!(path, &format!("/session/{}", file.path));
+        for text in [path.clone(), format!("  {path}\n"), format!("/{path}"), path.replace('/', "//")] {
             assert_eq!(
                 inbox.resolve_guest_path(&text).unwrap().read_to_limit(10).unwrap(),
                 b"hi",
@@ -228,26 +230,38 @@ fn resolves_exactly_the_paths_of_a_delivery() {
         }
         for bad in [
             "",
-            "inbox",
-            "inbox/42",
-            "inbox/42/a/b",
-            "outbox/42/a",
-            "inbox/../a",
-            "inbox/./a",
-            "Inbox/42/a",
-            "inbox/42/.env",
-            "inbox/spaces:AAA/a",
+            "/session/inbox",
+            "/session/inbox/42",
+            "/session/inbox/42/a/b",
+            "/session/outbox/42/a",
+            "/session/workspace/42/a",
+            "/session/inbox/../a",
+            "/session/inbox/./a",
+            "/session/Inbox/42/a",
+            "/session/inbox/42/.env",
+            "/session/inbox/spaces:AAA/a",
+            "inbox/42/a",
             "/etc/passwd",
-            "/workspaceX/inbox/42/a",
+            "/sessionX/inbox/42/a",
+            "/session/../inbox/42/a",
+            "/inbox/42/a",
         ] {
             let error = inbox.resolve_guest_path(bad).unwrap_err();
-            let kind = if bad.contains("..") { ErrorKind::Escape } else { ErrorKind::InvalidPath };
+            let leaves =
+                bad.starts_with('/') && (!bad.starts_with("/session/") || bad.contains("/session/.."));
+            let kind = if leaves { ErrorKind::Escape } else { ErrorKind::InvalidPath };
             assert_eq!(error.kind(), kind, "{bad:?}");
         }
-        assert_eq!(inbox.resolve_guest_path("inbox/42/gone").unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            inbox.resolve_guest_path("/session/inbox/42/gone").unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
         fs::create_dir(stage.guest("inbox/42")).unwrap();
         symlink(stage.home.path().join("diary.txt"), stage.guest("inbox/42/link")).unwrap();
-        assert_eq!(inbox.resolve_guest_path("inbox/42/link").unwrap_err().kind(), ErrorKind::Symlink);
+        assert_eq!(
+            inbox.resolve_guest_path("/session/inbox/42/link").unwrap_err().kind(),
+            ErrorKind::Symlink
+        );
     });
 }
 

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use beneath::session::{Attachment, ListOptions, SessionsConfig, Sibling};
+use beneath::session::{Attachment, Filter, ListOptions, SessionsConfig, Sibling};
 use beneath::{
     Budget, Ensured, ErrorKind, Execute, MessageId, ResolverChoice, Session, SessionId, WalkLimits,
+    ambient_authority,
 };
 use rustix::io::Errno;
 
@@ -40,7 +41,7 @@ fn assert_everything_refused(session: &Session) {
     let (second, message, id) = (Duration::from_secs(1), MessageId::new("42"), "late");
     let calls = [
         ("clear", inbox.clear(&message).err()),
-        ("resolve_guest_path", inbox.resolve_guest_path("inbox/42/late").err()),
+        ("resolve_guest_path", inbox.resolve_guest_path("/session/inbox/42/late").err()),
         ("sweep inbox", inbox.sweep(second).err()),
         ("messages", outbox.messages().err()),
         ("pending", outbox.pending().err()),
@@ -56,6 +57,13 @@ fn assert_everything_refused(session: &Session) {
         ("exists", workspace.exists("0").err()),
         ("list", workspace.list("", ListOptions::default()).err()),
         ("walk", workspace.walk("", WalkLimits::default()).err()),
+        ("walk_with", workspace.walk_with("", WalkLimits::default(), Filter::default()).err()),
+        ("try_exists", workspace.try_exists("0").err()),
+        ("read_link", workspace.read_link("0").err()),
+        ("symlink", workspace.symlink("0", id).err()),
+        ("copy", workspace.copy("0", id, 9).err()),
+        ("set_times", workspace.set_times("0", None, None).err()),
+        ("detect", workspace.detect("0").err()),
         ("rename", workspace.rename("0", id).err()),
         ("move_to", workspace.move_to("0", &workspace, id, 9).err()),
         ("remove_file", workspace.remove_file("0").err()),
@@ -64,11 +72,13 @@ fn assert_everything_refused(session: &Session) {
         ("harden", session.harden(Execute::Keep).err()),
         ("repair", session.repair().err()),
         ("usage", session.usage(WalkLimits::default()).err()),
-        ("heartbeat_age", session.heartbeat_age("workspace/0").err()),
-        ("verify_db", session.verify_db("workspace/0", None).err()),
-        ("copy_db", session.copy_db("workspace/0", 9).err()),
-        ("quarantine_sibling", session.quarantine_sibling("workspace/0", Sibling::Wal).err()),
+        ("heartbeat_age", session.heartbeat_age("0").err()),
+        ("verify_db", session.verify_db("0", None).err()),
+        ("copy_db", session.copy_db("0", 9).err()),
+        ("quarantine_sibling", session.quarantine_sibling("0", Sibling::Wal).err()),
         ("sweep", session.sweep(second).err()),
+        ("empty", session.empty().err()),
+        ("to_mount", session.to_mount(ambient_authority()).err()),
     ];
     for (call, error) in calls {
         let error = error.unwrap_or_else(|| panic!("{call} works on a session that is gone"));
@@ -233,9 +243,9 @@ fn a_host_without_descriptors_sweeps_no_session_in_use() {
         for free in 3..24 {
             let held: Vec<_> = (0..200).filter_map(|_| fs::File::open("/dev/null").ok()).collect();
             let used = child::open_descriptors() as u64;
-            child::limit_descriptors_to(used + free);
+            child::limit_descriptors(used + free);
             let swept = sessions.sweep(idle);
-            child::limit_descriptors_to(1024);
+            child::limit_descriptors(1024);
             drop(held);
             assert!(stage.sessions.exists(&id()).unwrap(), "{free} free: {swept:?}");
             fs::write(deep.join("work"), "").unwrap();

@@ -11,14 +11,14 @@ mod database;
 #[cfg(feature = "tracing")]
 mod events;
 mod flaws_inbox;
+mod flaws_later;
 mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
 mod hot_journal;
 mod in_place;
+mod inbound;
 mod inbox;
-mod kill;
-mod kill_sessions;
 mod lifetime;
 mod marker;
 #[cfg(feature = "json")]
@@ -28,12 +28,23 @@ mod message_bounds;
 mod message_limits;
 mod mounts;
 mod outbox;
+mod outbox_names;
+#[cfg(feature = "patterns")]
+mod patterns;
+mod places;
 mod protocol;
 mod reports;
 mod sessions;
+mod settings;
 mod support;
 mod tail;
 mod threads;
+mod types;
+mod watch;
 mod workspace;
+mod workspace_links;
+mod workspace_list;
+mod workspace_rules;
+mod workspace_verbs;
 
 use beneath_kit::naive::session as naive;

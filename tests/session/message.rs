@@ -18,19 +18,19 @@ fn changes_nothing_but_the_members_that_are_its_own() {
         let cases = [
             (
                 r#"{ "n" : 1.0e+5, "attachments" : [ { "data":"aGk=" , "name" : "a.txt", "x":-0 } ] , "z":"\u0041\/" }"#,
-                r#"{ "n" : 1.0e+5, "attachments" : [ {  "name" : "a.txt", "x":-0,"localPath":"inbox/42/a.txt" } ] , "z":"\u0041\/" }"#,
+                r#"{ "n" : 1.0e+5, "attachments" : [ {  "name" : "a.txt", "x":-0,"localPath":"/session/inbox/42/a.txt" } ] , "z":"\u0041\/" }"#,
             ),
             (
                 r#"{"attachments":[{"name":"b.txt","data":"aGk="}],"big":123456789012345678901234567890.10}"#,
-                r#"{"attachments":[{"name":"b.txt","localPath":"inbox/42/b.txt"}],"big":123456789012345678901234567890.10}"#,
+                r#"{"attachments":[{"name":"b.txt","localPath":"/session/inbox/42/b.txt"}],"big":123456789012345678901234567890.10}"#,
             ),
             (
                 "{\"attachments\":[{\n\t\"data\": \"aGk=\"\n}]}",
-                "{\"attachments\":[{\"name\":\"attachment-0\",\"localPath\":\"inbox/42/attachment-0\"\n}]}",
+                "{\"attachments\":[{\"name\":\"attachment-0\",\"localPath\":\"/session/inbox/42/attachment-0\"\n}]}",
             ),
             (
                 r#"{"attachments":[{"url":"https://x"},7,null,"s",[{"data":"kept"}],{"data":"aGk=","name":"c"}]}"#,
-                r#"{"attachments":[{"url":"https://x"},7,null,"s",[{"data":"kept"}],{"name":"c","localPath":"inbox/42/c"}]}"#,
+                r#"{"attachments":[{"url":"https://x"},7,null,"s",[{"data":"kept"}],{"name":"c","localPath":"/session/inbox/42/c"}]}"#,
             ),
         ];
         for (json, expected) in cases {
@@ -116,8 +116,8 @@ fn repeated_and_escaped_keys_hide_nothing() {
         assert_eq!(
             rewritten,
             concat!(
-                r#"{"attachments":[{"name":"y","dat":1,"localPath":"inbox/42/y"}],"#,
-                r#""att\u0061chments":[{"name":"attachment-1","localPath":"inbox/42/attachment-1"}]}"#
+                r#"{"attachments":[{"name":"y","dat":1,"localPath":"/session/inbox/42/y"}],"#,
+                r#""att\u0061chments":[{"name":"attachment-1","localPath":"/session/inbox/42/attachment-1"}]}"#
             )
         );
         assert_eq!(delivery.files().count(), 2);
@@ -218,7 +218,8 @@ fn data_does_not_survive_behind_a_byte_order_mark() {
     with_each_resolver(|stage| {
         let json = "\u{feff} {\"attachments\":[{\"name\":\"a.txt\",\"data\":\"aGk=\"}]}";
         let (rewritten, delivery) = rewrite_message(&stage.session.inbox(), &id(), json);
-        let expected = "\u{feff} {\"attachments\":[{\"name\":\"a.txt\",\"localPath\":\"inbox/42/a.txt\"}]}";
+        let expected =
+            "\u{feff} {\"attachments\":[{\"name\":\"a.txt\",\"localPath\":\"/session/inbox/42/a.txt\"}]}";
         assert_eq!(rewritten, expected);
         assert!(delivery.is_complete());
     });

@@ -1,6 +1,8 @@
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +17,7 @@ fn id() -> MessageId {
 }
 
 fn found(collected: &Collected<Vec<u8>>) -> Vec<(&str, &[u8])> {
-    collected.found().map(|(name, bytes)| (name, bytes.as_slice())).collect()
+    collected.found().map(|(name, bytes)| (name.to_str().unwrap(), bytes.as_slice())).collect()
 }
 
 fn refused(collected: &Collected<Vec<u8>>) -> Vec<(&str, ErrorKind)> {
@@ -38,7 +40,7 @@ fn a_claim_takes_the_message_out_of_the_guests_reach() {
         assert_eq!(refused(&collected), [("gone", ErrorKind::NotFound)]);
         assert_eq!(collected.repeated, 1);
         assert!(claim.clear().is_complete());
-        assert!(outbox.pending().unwrap().is_empty());
+        assert!(outbox.pending().unwrap().total == 0);
         assert_eq!(names(&stage.host("trash")), [""; 0]);
     });
 }
@@ -88,6 +90,28 @@ fn refuses_what_is_no_plain_file_and_reads_the_rest() {
 }
 
 #[test]
+fn whatever_a_guest_calls_its_files_is_read_and_forwarded() {
+    let odd: [&[u8]; 6] = [b"Q3: plan?.md", b"aux.rs", b"a\nb", b" a ", b"...", b"caf\xe9"];
+    with_each_resolver(|stage| {
+        stage.send("42", &[]);
+        for name in odd {
+            fs::write(stage.guest("outbox/42").join(OsStr::from_bytes(name)), name).unwrap();
+        }
+        let claim = stage.session.outbox().claim(&id()).unwrap().unwrap();
+        let undeclared = claim.undeclared([""; 0]).unwrap().entries;
+        assert!(undeclared.len() == odd.len() && undeclared.iter().all(|entry| entry.refusal.is_none()));
+        let names = || undeclared.iter().map(|entry| &entry.name);
+        let collected = claim.read(names()).unwrap();
+        assert!(collected.is_complete(), "{collected:?}");
+        assert!(collected.found().all(|(name, bytes)| name.as_bytes() == bytes));
+        let (other, _) = stage.sessions.create(&SessionId::new("other")).unwrap();
+        let delivery = claim.forward(names(), &other.inbox(), &id()).unwrap();
+        assert!(delivery.is_complete() && delivery.files().count() == odd.len(), "{delivery:?}");
+        assert!(claim.clear().is_complete());
+    });
+}
+
+#[test]
 fn limits_hold_for_bytes_and_for_streams() {
     let stage = Stage::with_config(small());
     let (ninety, large) = ([7; 90], [7; 101]);
@@ -127,7 +151,7 @@ fn claims_survive_a_crash_and_come_back_in_order() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let again = stage.sessions.open(&SessionId::new("s")).unwrap();
-        let pending = again.outbox().pending().unwrap();
+        let pending = again.outbox().pending().unwrap().entries;
         let ids: Vec<&str> = pending.iter().map(|claim| claim.id().as_str()).collect();
         assert_eq!(ids, ["b", "a", "c"]);
         assert_eq!(found(&pending[1].read(["f"]).unwrap()), [("f", b"a".as_slice())]);
@@ -136,7 +160,7 @@ fn claims_survive_a_crash_and_come_back_in_order() {
         assert_eq!(second.id(), pending[1].id());
         assert_ne!(second.ticket(), pending[1].ticket(), "the same id, another message");
         assert_eq!(found(&second.read(["f"]).unwrap()), [("f", b"again".as_slice())]);
-        assert_eq!(outbox.pending().unwrap().len(), 4);
+        assert_eq!(outbox.pending().unwrap().entries.len(), 4);
     });
 }
 
@@ -149,14 +173,14 @@ fn a_released_claim_is_the_guests_again() {
         fs::remove_dir(stage.guest("outbox")).unwrap();
         claim.release().unwrap();
         assert!(stage.guest("outbox/42/f").exists());
-        assert!(outbox.pending().unwrap().is_empty());
+        assert!(outbox.pending().unwrap().total == 0);
 
         let claim = outbox.claim(&id()).unwrap().unwrap();
         stage.send("42", &[("f", b"refilled")]);
         assert_eq!(claim.release().unwrap_err().kind(), ErrorKind::AlreadyExists);
-        assert_eq!(outbox.pending().unwrap().len(), 1, "not lost");
+        assert_eq!(outbox.pending().unwrap().entries.len(), 1, "not lost");
         stage.replace_by_link("outbox", stage.home.path());
-        let claim = outbox.pending().unwrap().remove(0);
+        let claim = outbox.pending().unwrap().entries.remove(0);
         assert_eq!(claim.release().unwrap_err().kind(), ErrorKind::Symlink);
     });
 }
@@ -178,7 +202,7 @@ fn a_message_that_is_no_directory_is_refused_and_stays() {
         }
         let messages = outbox.messages().unwrap();
         assert_eq!((messages.entries.len(), messages.refused.total), (0, 3));
-        assert!(outbox.pending().unwrap().is_empty());
+        assert!(outbox.pending().unwrap().total == 0);
     });
 }
 
@@ -219,7 +243,7 @@ fn sweeps_what_nobody_asked_for() {
         assert_eq!(outbox.sweep(Duration::from_secs(60)).unwrap().kept, 3);
         let swept = outbox.sweep(Duration::ZERO).unwrap();
         assert_eq!((swept.removed, swept.left.total), (3, 0), "{swept:?}");
-        assert!(outbox.pending().unwrap().is_empty());
+        assert!(outbox.pending().unwrap().total == 0);
     });
 }
 

@@ -37,7 +37,7 @@ fn all_reports(stage: &Stage) -> Vec<(&'static str, Said)> {
     let layout = session.verify();
     let hardened = session.harden(Execute::Keep).unwrap();
     let usage = session.usage(WalkLimits::default()).unwrap();
-    let database = session.verify_db("workspace/a.db", None).unwrap();
+    let database = session.verify_db("a.db", None).unwrap();
     let listing = workspace.list("", ListOptions::default()).unwrap();
     let messages = outbox.messages().unwrap();
     let claim = outbox.claim(&id).unwrap().unwrap();

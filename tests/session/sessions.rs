@@ -42,6 +42,29 @@ fn of_many_concurrent_creators_one_gets_created() {
 }
 
 #[test]
+fn a_session_that_comes_or_goes_meanwhile_is_never_taken_for_something_else() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("contested");
+        let turn = |step: usize| {
+            let busy = match step % 4 {
+                0 => stage.sessions.remove(&id).err(),
+                1 => stage.sessions.open(&id).err(),
+                _ => stage.sessions.create(&id).err(),
+            };
+            let Some(error) = busy else { return };
+            let text = error.to_string();
+            let gone = step % 4 == 1 && error.kind() == ErrorKind::NotFound;
+            assert!(error.kind() == ErrorKind::Busy || gone && !text.contains("is not a session"), "{text}");
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                scope.spawn(move || (worker..worker + 100).for_each(turn));
+            }
+        });
+    });
+}
+
+#[test]
 fn opening_makes_nothing() {
     with_each_resolver(|stage| {
         let id = SessionId::new("absent");
@@ -196,7 +219,7 @@ fn the_lock_is_one_across_handles_threads_and_processes() {
             .status();
         match taken {
             Ok(status) => assert!(!status.success(), "another process took the lock"),
-            Err(error) => crate::support::skip(&format!("the other process: {error}")),
+            Err(error) => beneath_kit::skip(&format!("the other process: {error}")),
         }
         assert_eq!(stage.sessions.remove(&SessionId::new("s")).unwrap_err().kind(), ErrorKind::Busy);
         drop(lock);
@@ -260,7 +283,7 @@ fn counts_usage_and_judges_a_quota() {
 #[test]
 fn heartbeat_trusts_neither_links_nor_the_future() {
     with_each_resolver(|stage| {
-        let age = || stage.session.heartbeat_age(".heartbeat");
+        let age = || stage.session.heartbeat_age("/session/.heartbeat");
         let path = stage.guest(".heartbeat");
         assert_eq!(age().unwrap(), None);
         fs::write(&path, "").unwrap();

@@ -1,62 +1,19 @@
 //! A session, and a host directory beside it that nothing may touch.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use beneath::session::{MessageLimits, SessionsConfig, SweepClock};
 use beneath::{Error, ErrorKind, ResolverChoice, Root, Session, SessionId, Sessions, ambient_authority};
-
-/// Says on the real stdout, past the harness's capture, what a test could not do and why.
-pub(crate) fn skip(reason: &str) {
-    let name = std::thread::current().name().unwrap_or("a thread of the session tests").to_owned();
-    let _ = writeln!(std::io::stdout().lock(), "skipped {name}: {reason}");
-}
+use beneath_kit::Snapshot;
+pub(crate) use beneath_kit::snapshot::names;
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 /// What the host keeps secret.
 pub(crate) const SECRET: &[u8] = b"-----BEGIN PRIVATE KEY-----";
 
 pub(crate) const RESOLVERS: [ResolverChoice; 2] = [ResolverChoice::Openat2, ResolverChoice::Walk];
-
-#[derive(Debug, PartialEq, Eq)]
-struct Seen {
-    inode: u64,
-    mode: u32,
-    owner: (u32, u32),
-    changed: (i64, i64),
-    content: Vec<u8>,
-}
-
-type Snapshot = BTreeMap<PathBuf, Seen>;
-
-fn snapshot(top: &Path, path: &Path, seen: &mut Snapshot) {
-    let entry = fs::symlink_metadata(path).unwrap();
-    let content = match entry.file_type() {
-        kind if kind.is_file() => fs::read(path).unwrap(),
-        kind if kind.is_symlink() => fs::read_link(path).unwrap().into_os_string().into_encoded_bytes(),
-        _ => Vec::new(),
-    };
-    let key = path.strip_prefix(top).unwrap().to_path_buf();
-    seen.insert(
-        key,
-        Seen {
-            inode: entry.ino(),
-            mode: entry.mode(),
-            owner: (entry.uid(), entry.gid()),
-            changed: (entry.ctime(), entry.ctime_nsec()),
-            content,
-        },
-    );
-    if entry.is_dir() {
-        for child in fs::read_dir(path).unwrap() {
-            snapshot(top, &child.unwrap().path(), seen);
-        }
-    }
-}
 
 /// A home directory of the host, with a key in it.
 pub(crate) struct Home {
@@ -70,15 +27,13 @@ impl Home {
         fs::create_dir(path.join(".ssh")).unwrap();
         fs::write(path.join(".ssh/id_rsa"), SECRET).unwrap();
         fs::write(path.join("diary.txt"), "dear diary").unwrap();
-        let mut home = Self { path, before: Snapshot::new() };
-        home.seal();
-        home
+        let before = Snapshot::take(&path);
+        Self { path, before }
     }
 
     /// What is there now is what must stay.
     pub(crate) fn seal(&mut self) {
-        self.before.clear();
-        snapshot(&self.path, &self.path, &mut self.before);
+        self.before = Snapshot::take(&self.path);
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -86,9 +41,7 @@ impl Home {
     }
 
     pub(crate) fn is_untouched(&self) -> bool {
-        let mut now = Snapshot::new();
-        snapshot(&self.path, &self.path, &mut now);
-        now == self.before
+        Snapshot::take(&self.path) == self.before
     }
 }
 
@@ -106,7 +59,7 @@ impl Stage {
     }
 
     pub(crate) fn with_config(config: SessionsConfig) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir_in(beneath_kit::arena::ground()).unwrap();
         let home = Home::new(dir.path().join("home"));
         fs::create_dir(dir.path().join("sessions")).unwrap();
         let root = Root::open_ambient(dir.path().join("sessions"), ambient_authority()).unwrap();
@@ -156,20 +109,29 @@ impl Stage {
 
     /// Nothing of the guest's side or the host's holds the secret.
     pub(crate) fn secret_is_nowhere(&self) -> bool {
-        let mut seen = Snapshot::new();
-        let sessions = self.sessions_path();
-        snapshot(&sessions, &sessions, &mut seen);
-        !seen.values().any(|entry| entry.content.windows(SECRET.len()).any(|window| window == SECRET))
+        Snapshot::take(&self.sessions_path()).iter().all(|(_, entry)| match &entry.content {
+            Some(content) => !content.windows(SECRET.len()).any(|window| window == SECRET),
+            None => !entry.is_file(),
+        })
     }
 }
 
 /// Runs a story with either resolver, and looks after the home.
-pub(crate) fn with_each_resolver(story: impl Fn(&mut Stage)) {
-    for resolver in RESOLVERS {
+pub(crate) fn with_each_resolver(story: impl Fn(&mut Stage) + Sync) {
+    let play = &|resolver| {
         let mut stage = Stage::new(resolver);
         story(&mut stage);
         assert!(stage.home.is_untouched(), "the host's home was touched ({resolver:?})");
-    }
+    };
+    // At the same time, since some stories wait for something to grow old.
+    std::thread::scope(|scope| {
+        let threads = RESOLVERS.map(|resolver| {
+            beneath_kit::thread_of_this_test().spawn_scoped(scope, move || play(resolver)).unwrap()
+        });
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
 }
 
 /// Small limits, so that tests of limits are small.
@@ -183,25 +145,8 @@ pub(crate) fn kinds<'a>(refused: impl Iterator<Item = (&'a Path, &'a Error)>) ->
     refused.map(|(_, error)| error.kind()).collect()
 }
 
-/// Whether `work` ends within two seconds; if not, its thread is left behind.
-pub(crate) fn ends(work: impl FnOnce() + Send + 'static) -> bool {
-    let (done, wait) = mpsc::channel();
-    std::thread::spawn(move || {
-        work();
-        let _ = done.send(());
-    });
-    wait.recv_timeout(Duration::from_secs(5)).is_ok()
-}
-
 pub(crate) fn fifo(path: &Path) {
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        path,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o666),
-        0,
-    )
-    .unwrap();
+    mkfifoat(CWD, path, Mode::from_raw_mode(0o666)).unwrap();
 }
 
 /// Users of tests that need several; they share [`GROUP`].
@@ -214,23 +159,18 @@ pub(crate) fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T 
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-    let worked = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(GROUP));
-                // Saved as root's, so that a thread of this one can become another user.
-                let root = Uid::ROOT;
-                if rustix::process::geteuid() != root {
-                    set_thread_res_uid(root, root, root).unwrap();
-                }
-                set_thread_groups(&[]).unwrap();
-                set_thread_res_gid(gid, gid, gid).unwrap();
-                set_thread_res_uid(uid, uid, root).unwrap();
-                work()
-            })
-            .join()
-    });
-    worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    beneath_kit::on_a_thread(|| {
+        let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(GROUP));
+        // Saved as root's, so that a thread of this one can become another user.
+        let root = Uid::ROOT;
+        if rustix::process::geteuid() != root {
+            set_thread_res_uid(root, root, root).unwrap();
+        }
+        set_thread_groups(&[]).unwrap();
+        set_thread_res_gid(gid, gid, gid).unwrap();
+        set_thread_res_uid(uid, uid, root).unwrap();
+        work()
+    })
 }
 
 /// Gives an entry to a user and to the common group.
@@ -243,11 +183,4 @@ pub(crate) fn own(path: &Path, user: u32, mode: u32) {
 
 pub(crate) fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
-}
-
-pub(crate) fn names(path: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }

@@ -72,3 +72,18 @@ fn refuses_what_is_not_a_log() {
         assert!(stage.session.workspace().tail("../log").is_err());
     });
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_position_can_be_kept_as_text() {
+    with_each_resolver(|stage| {
+        fs::write(stage.guest("workspace/log"), "one").unwrap();
+        let workspace = stage.session.workspace();
+        let mut tail = workspace.tail("log").unwrap();
+        assert_eq!(tail.next_chunk(2).unwrap().bytes, b"on");
+        let kept = serde_json::to_string(&tail.position()).unwrap();
+        let position = serde_json::from_str(&kept).unwrap();
+        assert_eq!(tail.position(), position);
+        assert_eq!(workspace.tail("log").unwrap().resume(position).next_chunk(9).unwrap().bytes, b"e");
+    });
+}

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::thread;
 
 use beneath::session::{
-    Attachment, Claim, Collected, CollectedFile, Collection, DbFault, DbReport, Delivery, Disposition,
-    Failed, FileIdentity, Hardened, Hardening, Inbox, Layout, LimitedFile, ListOptions, Listing,
-    MessageLimits, Outbox, Outcome, Part, PartState, Place, Quota, SavedFile, SessionLock, Sibling, Survey,
-    SweepClock, Swept, Tail, TailChunk, TailEvent, TailPosition, Ticket, Undeclared, Usage, WalSafety,
-    Workspace,
+    Armed, Attachment, Claim, Collected, CollectedFile, Collection, DbFault, DbReport, Delivery, Disposition,
+    Failed, FileIdentity, Filter, FilteredWalk, Hardened, Hardening, Inbox, Layout, LimitedFile, ListOptions,
+    Listing, MessageLimits, Outbox, Outcome, Part, PartState, Place, Quota, SavedFile, SessionLock, Sibling,
+    Survey, SweepClock, Swept, Tail, TailChunk, TailEvent, TailPosition, Ticket, Undeclared, Usage, Wake,
+    WalSafety, Watch, Watcher, Workspace,
 };
 use beneath::{Entry, Error, MessageId, Removed, Session, Sessions, SessionsConfig};
 
@@ -28,10 +28,14 @@ const _: () = {
     outlives_its_session::<Workspace>();
     outlives_its_session::<Claim>();
     outlives_its_session::<Tail>();
+    outlives_its_session::<Watch>();
+    outlives_its_session::<Watcher>();
     outlives_its_session::<Delivery>();
     outlives_its_session::<SessionLock>();
     outlives_its_session::<LimitedFile>();
     moves::<Attachment<'static>>();
+    is_shared::<Armed>();
+    is_shared::<Wake>();
     is_shared::<Collected<Vec<u8>>>();
     is_shared::<Collected<LimitedFile>>();
     is_shared::<CollectedFile<Vec<u8>>>();
@@ -41,6 +45,8 @@ const _: () = {
     is_shared::<Disposition>();
     is_shared::<Failed<Error>>();
     is_shared::<FileIdentity>();
+    is_shared::<Filter>();
+    is_shared::<FilteredWalk>();
     is_shared::<Hardened>();
     is_shared::<Hardening>();
     is_shared::<Layout>();
@@ -87,7 +93,7 @@ fn every_part_of_a_session_works_on_a_thread_that_outlives_the_session() {
             (read, delivery, tail.next_chunk(64).unwrap(), report.unwrap())
         });
         let (read, delivery, chunk, report) = worked.join().unwrap();
-        assert_eq!(read.found().next(), Some(("a.txt", &b"hello".to_vec())));
+        assert_eq!(read.found().next(), Some(("a.txt".as_ref(), &b"hello".to_vec())));
         assert!(delivery.is_complete());
         assert_eq!((chunk.bytes.as_slice(), report.done), (&b"one\n"[..], 1));
     });

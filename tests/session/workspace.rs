@@ -1,30 +1,153 @@
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
-use beneath::session::ListOptions;
-use beneath::{Ensured, ErrorKind, FileType, SessionId};
+use beneath::session::{ListOptions, Part, SessionsConfig};
+use beneath::{Ensured, ErrorKind, FileType, GuestPath, MountPoint, SessionId, Spelling};
 
 use crate::support::{fifo, with_each_resolver};
 
 #[test]
-fn three_spellings_reach_one_file() {
+fn every_spelling_that_an_agent_uses_reaches_one_file() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
         workspace.write_exclusive("a/b.bin", b"\0\xff\n'\"$(id)").unwrap();
-        for spelling in ["a/b.bin", "/a/b.bin", "/workspace/a/b.bin", "/workspace/workspace/a/b.bin"] {
+        let spellings =
+            ["a/b.bin", "./a//b.bin", " a/b.bin\n", "x/../a/b.bin", "/session/workspace/a/b.bin", "a/b.bin/"];
+        for spelling in spellings {
             assert_eq!(workspace.read_contained(spelling, 100).unwrap(), b"\0\xff\n'\"$(id)", "{spelling}");
         }
-        for bad in ["..", "a/../b", "../x", "/workspace/../x"] {
+        let outside = [
+            "..",
+            "../x",
+            "a/../../a",
+            "/session/../x",
+            "/a/b.bin",
+            "/session/a/b.bin",
+            "/session/inbox/x",
+            "/etc/x",
+        ];
+        for bad in outside {
             assert_eq!(workspace.read_contained(bad, 100).unwrap_err().kind(), ErrorKind::Escape, "{bad:?}");
+            assert_eq!(workspace.write_exclusive(bad, "").unwrap_err().kind(), ErrorKind::Escape, "{bad:?}");
         }
-        for bad in ["", "a//b", "a\0b", "/workspace"] {
+        for bad in ["", ".", "/", "a/..", "a\0b", "/session/workspace"] {
             assert_eq!(
                 workspace.read_contained(bad, 100).unwrap_err().kind(),
                 ErrorKind::InvalidPath,
                 "{bad:?}"
             );
+            assert!(workspace.remove_tree_contained(bad).is_err(), "{bad:?}");
         }
+        assert_eq!(fs::read_dir(stage.guest("workspace")).unwrap().count(), 1, "nothing was redirected");
+    });
+}
+
+#[test]
+fn a_path_has_one_part_whatever_its_spelling() {
+    with_each_resolver(|stage| {
+        let resolve = |raw: &str| {
+            let (part, path) = stage.session.resolve(raw).unwrap();
+            (part, path.as_str().unwrap().to_owned())
+        };
+        let cases = [
+            ("a", Part::Workspace, "a"),
+            ("inbox/a", Part::Workspace, "inbox/a"),
+            ("", Part::Workspace, "."),
+            ("/a", Part::Workspace, "a"),
+            ("/session/workspace", Part::Workspace, "."),
+            ("/session/workspace/workspace", Part::Workspace, "workspace"),
+            ("/session/workspace/../inbox/m/a.txt", Part::Inbox, "m/a.txt"),
+            ("//session/inbox/m/a.txt", Part::Inbox, "m/a.txt"),
+            ("/session/outbox/", Part::Outbox, "."),
+            ("/session/inbox2/a", Part::Guest, "inbox2/a"),
+            ("/session", Part::Guest, "."),
+        ];
+        for (raw, part, path) in cases {
+            assert_eq!(resolve(raw), (part, path.to_owned()), "{raw}");
+        }
+        let strict = SessionsConfig::default().with_spelling(Spelling::Strict);
+        let strict = stage.session.clone().with_config(strict);
+        assert_eq!(strict.resolve("./a").unwrap_err().kind(), ErrorKind::InvalidPath);
+        assert_eq!(strict.resolve("/a").unwrap_err().kind(), ErrorKind::Escape);
+        assert_eq!(strict.resolve("/session/inbox/m").unwrap(), (Part::Inbox, GuestPath::new("m").unwrap()));
+        let elsewhere = SessionsConfig::default().with_mount_point(MountPoint::new("/home//agent/").unwrap());
+        let elsewhere = stage.session.clone().with_config(elsewhere);
+        assert_eq!(elsewhere.resolve("/home/agent/workspace/a").unwrap().0, Part::Workspace);
+        assert_eq!(elsewhere.resolve("/session/workspace/a").unwrap_err().kind(), ErrorKind::Escape);
+    });
+}
+
+#[test]
+fn what_the_guest_sees_at_workspace_is_what_the_host_reads_by_that_path() {
+    with_each_resolver(|stage| {
+        fs::write(stage.guest("workspace/foo.txt"), "the guest's").unwrap();
+        let at_root = SessionsConfig::default().with_mount_point(MountPoint::new("/").unwrap());
+        let workspace = stage.session.clone().with_config(at_root).workspace();
+        assert_eq!(workspace.read_contained("/workspace/foo.txt", 99).unwrap(), b"the guest's");
+        assert_eq!(workspace.read_contained("foo.txt", 99).unwrap(), b"the guest's");
+        // Where the guest sees its directory elsewhere, that path is another file of its machine.
+        let elsewhere = stage.session.workspace().read_contained("/workspace/foo.txt", 99).unwrap_err();
+        assert_eq!(elsewhere.kind(), ErrorKind::Escape);
+    });
+}
+
+#[test]
+fn a_path_elsewhere_on_the_machine_is_refused_and_not_redirected() {
+    with_each_resolver(|stage| {
+        let workspace = stage.session.workspace();
+        for path in ["/etc/x.conf", "/tmp/out/report.md", "/home/agent/.bashrc"] {
+            assert_eq!(workspace.write_exclusive(path, "").unwrap_err().kind(), ErrorKind::Escape, "{path}");
+            assert_eq!(workspace.replace(path, "").unwrap_err().kind(), ErrorKind::Escape, "{path}");
+            assert_eq!(workspace.ensure_dir(path).unwrap_err().kind(), ErrorKind::Escape, "{path}");
+        }
+        assert_eq!(fs::read_dir(stage.guest("workspace")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn whatever_is_listed_can_be_read_followed_renamed_and_removed() {
+    let odd: [&[u8]; 12] = [
+        b"Q3: plan?.md",
+        b"aux.rs",
+        b"...",
+        b"2026-11-16T08:00:00.log",
+        b"a\nb",
+        b" a ",
+        b"\n",
+        b"a\\b",
+        b"~",
+        b"caf\xe9",
+        b"\xff",
+        "\u{202e}gnp".as_bytes(),
+    ];
+    with_each_resolver(|stage| {
+        let workspace = stage.session.workspace();
+        for name in odd {
+            let place = stage.guest("workspace").join(OsStr::from_bytes(name));
+            fs::create_dir(&place).unwrap();
+            fs::write(place.join(OsStr::from_bytes(name)), name).unwrap();
+        }
+        let listing = workspace.list(".", ListOptions::default().with_hidden().recursive()).unwrap();
+        assert_eq!((listing.entries.len(), listing.refused.total), (2 * odd.len(), 0));
+        let files = listing.entries.iter().filter(|entry| entry.metadata().is_file());
+        for path in files.map(|entry| entry.path()) {
+            let name = path.file_name().unwrap().as_bytes();
+            assert_eq!(workspace.read_contained(path, 100).unwrap(), name);
+            assert_eq!(workspace.metadata(path).unwrap().len(), name.len() as u64);
+            assert_eq!(workspace.tail(path).unwrap().next_chunk(100).unwrap().bytes, name);
+            let path = GuestPath::new(path).unwrap();
+            assert_eq!(workspace.copy(&path, "copied", 100).unwrap().bytes, name.len() as u64);
+            workspace.remove_file("copied").unwrap();
+            let beside = path.parent().unwrap().join(OsStr::from_bytes(b" \xfe\n ")).unwrap();
+            workspace.rename(&path, &beside).unwrap();
+            assert!(!workspace.exists(&path).unwrap() && workspace.exists(&beside).unwrap());
+            workspace.remove_file(&beside).unwrap();
+            assert!(workspace.remove_tree_contained(path.parent().unwrap()).unwrap().is_complete());
+        }
+        assert_eq!(fs::read_dir(stage.guest("workspace")).unwrap().count(), 0);
     });
 }
 
@@ -74,7 +197,7 @@ fn makes_deletes_and_renames_without_overwriting() {
     with_each_resolver(|stage| {
         let workspace = stage.session.workspace();
         assert_eq!(workspace.ensure_dir("x/y").unwrap(), Ensured::Created);
-        assert_eq!(workspace.ensure_dir("/workspace/x/y/").unwrap(), Ensured::Existed);
+        assert_eq!(workspace.ensure_dir("/session/workspace/x/y/").unwrap(), Ensured::Existed);
         workspace.write_exclusive("-rf", "dash").unwrap();
         workspace.write_exclusive("b", "b").unwrap();
         assert_eq!(workspace.rename("-rf", "b").unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -133,18 +256,18 @@ fn lists_with_filter_recursion_and_limits() {
         };
         let plain = ListOptions::default();
         let top = vec!["a\u{301} b".to_owned(), "b".into(), "link".into(), "new\nline".into()];
-        for raw in ["", ".", "/", "/workspace", "/workspace/workspace/"] {
-            assert_eq!(paths(raw, plain), (top.clone(), false), "{raw:?}");
+        for raw in ["", ".", "/", "/session/workspace", "/session/workspace/"] {
+            assert_eq!(paths(raw, plain.clone()), (top.clone(), false), "{raw:?}");
         }
-        assert_eq!(paths("b", plain), (vec!["inner".to_owned()], false));
-        assert_eq!(paths("", plain.with_hidden()).0.len(), 5);
-        assert_eq!(paths("", plain.recursive()).0.len(), 5);
-        assert_eq!(paths("", plain.recursive().with_hidden()).0.len(), 7);
-        assert!(paths("", plain.with_entries(3)).1);
-        assert!(!paths("", plain.with_entries(4)).1);
-        assert!(paths("", plain.recursive().with_entries(4)).1);
+        assert_eq!(paths("b", plain.clone()), (vec!["inner".to_owned()], false));
+        assert_eq!(paths("", plain.clone().with_hidden()).0.len(), 5);
+        assert_eq!(paths("", plain.clone().recursive()).0.len(), 5);
+        assert_eq!(paths("", plain.clone().recursive().with_hidden()).0.len(), 7);
+        assert!(paths("", plain.clone().with_entries(3)).1);
+        assert!(!paths("", plain.clone().with_entries(4)).1);
+        assert!(paths("", plain.clone().recursive().with_entries(4)).1);
 
-        let listing = workspace.list("", plain).unwrap();
+        let listing = workspace.list("", plain.clone()).unwrap();
         assert_eq!(listing.entries[2].metadata().file_type(), FileType::Symlink);
         assert_eq!(workspace.list("link", plain).unwrap_err().kind(), ErrorKind::Symlink);
     });
@@ -177,7 +300,7 @@ fn what_is_too_large_is_refused_in_the_name_of_the_call() {
         };
         let moved = session.workspace().move_to("a.db", &session.workspace(), "b.db", 99);
         assert_eq!(large(moved.unwrap_err()), "move");
-        assert_eq!(large(session.copy_db("workspace/a.db", 99).unwrap_err()), "copy database");
+        assert_eq!(large(session.copy_db("a.db", 99).unwrap_err()), "copy database");
         assert!(session.workspace().exists("a.db").unwrap(), "and it is still there");
     });
 }

@@ -13,254 +13,167 @@
 
 mod scenarios;
 
-use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use beneath::ResolverChoice;
-use beneath_kit::env;
 use beneath_kit::operations::Leaf;
 use beneath_kit::rig::{self, Dice, Rig, in_parallel};
 use beneath_kit::scene::place::{Devices, Places};
-use beneath_kit::scene::stage::PATIENCE;
+use beneath_kit::scene::played::{COLUMNS, LITTLE_PATIENCE, Played};
+use beneath_kit::scene::report::Report;
+use beneath_kit::scene::stage::{Outcome, PATIENCE};
+use beneath_kit::scene::victim::Request;
 use beneath_kit::scene::{self, CANARY, Scene};
 use beneath_kit::snapshot::{Contents, Snapshot};
 use beneath_kit::strikes::{Aim, At, STRIKES, Strike, TO_A_DIRECTORY, TO_A_FILE};
-use beneath_kit::trace::{Act, End, Stop, Tracer, VICTIM, be_victim};
-use nix::errno::Errno;
-use nix::libc;
-use scenarios::{After, IDLE, SCENARIOS, SWEEP_IDLE, Scenario, Told};
+use beneath_kit::trace::{Act, End, Tracer, VICTIM, be_victim};
+use beneath_kit::{Contender, env};
+use scenarios::{After, SCENARIOS, Scenario};
 use tempfile::TempDir;
 
-/// A control is expected to hang on a FIFO.
-const LITTLE_PATIENCE: Duration = Duration::from_millis(100);
 /// How many pairs of a row are played, unless all are.
-const SAMPLE: usize = 100;
-const RESOLVERS: [ResolverChoice; 2] = [ResolverChoice::Openat2, ResolverChoice::Walk];
+const SAMPLE: usize = 40;
 
 /// Where strikes put what was there, and what they exchange it for.
 pub(crate) fn spare(base: &Path) -> PathBuf {
     base.join("exile/old-0")
 }
 
-/// The canary, whose names are those of the session, and the session itself.
-struct Stage {
-    scene: Scene,
-    _dir: TempDir,
+/// A strike at a path in the guest's side of the session.
+#[derive(Clone, Copy)]
+struct Blow {
+    strike: &'static Strike,
+    target: &'static str,
 }
 
-impl Stage {
-    fn new(dir: TempDir) -> Self {
-        let base = dir.path().join("stage");
-        let scene = Scene::new(&base, Leaf::File).unwrap();
-        scenarios::fill(&scene.outside().join("dir"), CANARY);
-        Self { scene, _dir: dir }
+impl Blow {
+    fn name(&self) -> String {
+        format!("{}: {}", self.target, self.strike.name)
     }
 
-    fn base(&self) -> &Path {
-        &self.scene.base
-    }
-
-    fn reset(&self, scenario: &Scenario) {
-        for dir in ["all", "exile"].map(|dir| self.base().join(dir)) {
-            scene::clear(&dir).unwrap();
-            std::fs::create_dir(&dir).unwrap();
-        }
-        scenarios::build(&self.base().join("all"), scenario);
-    }
-
-    fn everything(&self) -> Snapshot {
-        Snapshot::of(self.base(), &["all", "exile"], Contents::Opened)
-    }
-
-    /// Strikes at a path in the guest's side of the session.
-    fn strike(base: &Path, strike: &Strike, target: &str) -> std::io::Result<()> {
+    fn apply(&self, base: &Path) -> io::Result<()> {
         let guest = base.join("all/s/guest");
         let spare = spare(base);
-        strike.apply(&At {
-            entry: &guest.join(target),
+        self.strike.apply(&At {
+            entry: &guest.join(self.target),
             guest: &guest,
             spare: &spare,
             exile: &spare,
             outside: &base.join("outside"),
             twin: "dir",
             sibling: &guest,
-            leaf: (&guest.join(target), Leaf::File),
+            leaf: (&guest.join(self.target), Leaf::File),
         })
+    }
+
+    /// Whether it leads a host that trusts a path furthest out.
+    fn is_worst(&self) -> bool {
+        self.strike.name == if self.target.ends_with(".bin") { TO_A_FILE } else { TO_A_DIRECTORY }
     }
 }
 
-#[derive(Default)]
-struct Count {
-    calls: usize,
-    pairs: usize,
-    played: usize,
-    void: usize,
-    succeeded: usize,
-    /// Index and text of the call, the strike, what was broken.
-    violations: Vec<(usize, String, String, String)>,
-    verdicts: BTreeMap<String, usize>,
+fn blows(scenario: &'static Scenario) -> impl Iterator<Item = Blow> {
+    let aimed = STRIKES.iter().filter(|strike| strike.is_aimed_at(Aim::Session));
+    aimed
+        .flat_map(|strike| scenario.targets.iter().map(move |target| Blow { strike, target }))
+        .filter(|blow| env::FULL.is_set() || blow.is_worst())
 }
 
 struct Player {
     scenario: &'static Scenario,
-    resolver: ResolverChoice,
-    stage: Stage,
+    contender: Contender,
     tracer: Tracer,
+    scene: Scene,
     canary: Snapshot,
+    _dir: TempDir,
+}
+
+/// The canary, whose names are those of the session too.
+fn build_outside(base: &Path) -> (Scene, Snapshot) {
+    let scene = Scene::new(base, Leaf::File).unwrap();
+    scenarios::fill(&scene.outside().join("dir"), CANARY);
+    let canary = scene.outside_now(Contents::Read);
+    (scene, canary)
 }
 
 impl Player {
-    fn new(scenario: &'static Scenario, resolver: ResolverChoice, dir: TempDir) -> Self {
-        let stage = Stage::new(dir);
-        let canary = stage.scene.outside_now(Contents::Read);
-        Self { scenario, resolver, stage, tracer: Tracer::start().unwrap(), canary }
+    fn new(scenario: &'static Scenario, contender: Contender, dir: TempDir) -> Self {
+        let (scene, canary) = build_outside(&dir.path().join("stage"));
+        Self { scenario, contender, tracer: Tracer::start().unwrap(), scene, canary, _dir: dir }
     }
 
-    /// Plays one round; gives the calls it made, whether the strike found something to act on, and what was broken.
-    fn play(&mut self, strike: Option<(usize, &Strike, &str)>) -> (Vec<String>, bool, String, Vec<String>) {
-        self.stage.reset(self.scenario);
-        let request = scenarios::request(self.scenario, self.resolver, self.stage.base());
-        let (mut calls, mut applied) = (Vec::new(), false);
-        let (scenario, base) = (self.scenario, self.stage.base().to_path_buf());
-        let patience = if scenario.control { LITTLE_PATIENCE } else { PATIENCE };
-        let end = self.tracer.round(&request, patience, &mut |stop| {
-            if strike.is_none() {
-                calls.push(stop.describe());
-            }
-            if let Some((at, strike, target)) = strike
-                && at == stop.index
-            {
-                applied = Stage::strike(&base, strike, target).is_ok();
-                if !scenario.immovable {
-                    return Act::Release;
-                }
-            }
-            deny(scenario, stop)
-        });
-        let mut broken = Vec::new();
-        let now = self.stage.scene.outside_now(Contents::Read);
-        if let Some(change) = self.canary.difference(&now) {
-            broken.push(format!("escape: {change}"));
-            scene::clear(&self.stage.scene.outside()).unwrap();
-            Scene::new(self.stage.base(), Leaf::File).unwrap();
-            scenarios::fill(&self.stage.scene.outside().join("dir"), CANARY);
-            self.canary = self.stage.scene.outside_now(Contents::Read);
+    fn reset(&self) {
+        for dir in ["all", "exile"].map(|dir| self.scene.base.join(dir)) {
+            scene::clear(&dir).unwrap();
+            std::fs::create_dir(&dir).unwrap();
         }
-        let verdict = match end {
-            End::Answered(line) => {
-                if line.contains(CANARY) {
-                    broken.push("escape: the answer contains the canary".into());
-                }
-                let told = Told::parse(&line);
-                broken.extend(told.faults());
-                if applied || strike.is_none() {
-                    let target = strike.map(|(_, _, target)| target);
-                    let after = After { base: self.stage.base(), told: &told, target };
-                    broken.extend(after.torn(&self.stage.everything()));
-                    broken.extend((scenario.judge)(&after));
-                }
-                told.verdict()
-            }
-            End::Hung => {
-                broken.push("hang".into());
-                "hang".into()
-            }
-            other => {
-                broken.push(format!("victim: {other:?}"));
-                "dead".into()
-            }
+        scenarios::build(&self.scene.base.join("all"), self.scenario);
+    }
+
+    /// Plays one round; gives the calls of an undisturbed one, and whether the strike found something to act on.
+    fn play(&mut self, blow: Option<(usize, Blow)>) -> (Vec<String>, bool, Outcome) {
+        self.reset();
+        let (scenario, base) = (self.scenario, self.scene.base.clone());
+        let (mut calls, mut applied) = (Vec::new(), blow.is_none());
+        let patience = if self.contender == Contender::Control { LITTLE_PATIENCE } else { PATIENCE };
+        let request = Request {
+            scenario: scenario.name.into(),
+            contender: self.contender,
+            durable: false,
+            base: base.clone(),
         };
-        (calls, applied, verdict, broken)
+        let end: End<Report> = self.tracer.round(&request, patience, &mut |stop| {
+            match blow {
+                None => calls.push(stop.describe()),
+                Some((at, blow)) if at == stop.index => {
+                    applied = blow.apply(&base).is_ok();
+                    if scenario.meanwhile.is_none() {
+                        return Act::Release;
+                    }
+                }
+                Some(_) => {}
+            }
+            scenario.meanwhile.map_or(Act::Go, |meanwhile| meanwhile(stop, &base))
+        });
+        let (report, unanswered) = end.answer();
+        let mut violations: Vec<String> = unanswered.into_iter().collect();
+        if let Some(change) = self.canary.difference(&self.scene.outside_now(Contents::Read)) {
+            violations.push(format!("escape: {change}"));
+            scene::clear(&self.scene.outside()).unwrap();
+            (self.scene, self.canary) = build_outside(&base);
+        }
+        if let Some(report) = &report {
+            violations.extend(report.faults().into_iter().chain(report.untyped()));
+        }
+        if let Some(report) = report.as_ref().filter(|_| applied) {
+            let after = After { base: &base, report, target: blow.map(|(_, blow)| blow.target) };
+            violations.extend(after.torn(&Snapshot::of(&base, &["all", "exile"], Contents::Opened)));
+            violations.extend((scenario.judge)(&after));
+        }
+        (calls, applied, Outcome { report, violations, leftovers: 0 })
     }
 
-    fn play_all(mut self, seed: u64) -> Count {
-        let mut row = Count::default();
-        let (calls, _, verdict, broken) = self.play(None);
-        row.calls = calls.len();
-        if verdict != "ok" || !broken.is_empty() {
-            row.violations.push((0, String::new(), "none".into(), format!("{verdict} {broken:?}")));
-        }
+    fn play_all(mut self, seed: u64) -> Played {
+        let (calls, _, undisturbed) = self.play(None);
         let stops = calls.iter().enumerate().filter(|(_, call)| !call.starts_with("close("));
-        let mut chosen: Vec<_> =
-            stops.flat_map(|stop| pairs(self.scenario).map(move |pair| (stop, pair))).collect();
-        row.pairs = chosen.len();
-        if !env::FULL.is_set() && !self.scenario.control {
+        let mut chosen: Vec<(usize, Blow)> =
+            stops.flat_map(|(at, _)| blows(self.scenario).map(move |blow| (at, blow))).collect();
+        let mut played = Played::new(self.scenario.name.into(), self.contender, calls, undisturbed);
+        played.pairs = chosen.len();
+        if !env::FULL.is_set() && self.contender != Contender::Control {
             chosen = Dice::new(seed).sample(chosen, env::SAMPLE.number().unwrap_or(SAMPLE));
         }
-        row.played = chosen.len();
-        for ((index, call), (strike, target)) in chosen {
-            let (_, applied, verdict, broken) = self.play(Some((index, strike, target)));
-            row.void += usize::from(!applied);
-            row.succeeded += usize::from(verdict == "ok");
-            *row.verdicts.entry(verdict).or_default() += 1;
-            if !broken.is_empty() {
-                let name = format!("{target}: {}", strike.name);
-                row.violations.push((index, call.clone(), name, broken.join("; ")));
-            }
+        for (at, blow) in chosen {
+            let (_, applied, outcome) = self.play(Some((at, blow)));
+            played.add(&[(at, blow.name())], usize::from(applied), &outcome);
         }
-        row
+        played
     }
-}
-
-/// What leads a host that trusts a path furthest out.
-fn worst(target: &str) -> &'static str {
-    if target.ends_with(".bin") { TO_A_FILE } else { TO_A_DIRECTORY }
-}
-
-fn pairs(scenario: &'static Scenario) -> impl Iterator<Item = (&'static Strike, &'static str)> {
-    STRIKES
-        .iter()
-        .filter(|strike| strike.is_aimed_at(Aim::Session))
-        .flat_map(|strike| scenario.targets.iter().map(move |target| (strike, *target)))
-        .filter(|(strike, target)| env::FULL.is_set() || strike.name == worst(target))
-}
-
-/// A sweep finds the session idle, and before it has the lock another host does some work: that is not swept away.
-fn spared_under_the_lock(resolver: ResolverChoice, dir: TempDir) -> Result<(), String> {
-    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == SWEEP_IDLE).unwrap();
-    let mut player = Player::new(scenario, resolver, dir);
-    player.stage.reset(scenario);
-    std::thread::sleep(IDLE + Duration::from_millis(50));
-    let base = player.stage.base().to_path_buf();
-    let request = scenarios::request(scenario, resolver, &base);
-    let mut worked = None;
-    let _ = player.tracer.round(&request, PATIENCE, &mut |stop| {
-        // The first is that of the session `s`.
-        if stop.call.is(libc::SYS_flock) && worked.is_none() {
-            worked = Some(scenarios::deliver_under_the_lock(&base));
-        }
-        Act::Go
-    });
-    let kept = std::fs::read(base.join("all/s/guest/inbox/42/one.bin"));
-    let swept = std::fs::symlink_metadata(base.join("all/t")).is_err();
-    match (worked, kept, swept) {
-        (Some(Ok(())), Ok(kept), true) if kept == scenarios::hosts().as_bytes() => Ok(()),
-        other => Err(format!("{SWEEP_IDLE} ({resolver:?}): {other:?}")),
-    }
-}
-
-/// A host that may not move what the guest owns is made so by refusing the move of a message to another directory. It may
-/// still rename it.
-fn deny(scenario: &Scenario, stop: &Stop) -> Act {
-    let [from, _, to, ..] = stop.call.arguments;
-    let moves = stop.call.is(libc::SYS_renameat2) && stop.text(1) == "42" && from != to;
-    if scenario.immovable && moves { Act::Fail(Errno::EACCES) } else { Act::Go }
 }
 
 fn main() -> ExitCode {
-    let columns = &[
-        ("call", 36),
-        ("resolver", 9),
-        ("calls", 6),
-        ("pairs", 7),
-        ("played", 7),
-        ("void", 7),
-        ("ok", 7),
-        ("violations", 10),
-    ];
-    rig::main("session_step", columns, &[(VICTIM, &|_| be_victim(scenarios::answer))], run)
+    rig::main("session_step", COLUMNS, &[(VICTIM, &|_| be_victim(scenarios::answer))], run)
 }
 
 fn run(rig: &mut Rig) {
@@ -270,46 +183,12 @@ fn run(rig: &mut Rig) {
         return rig.add(rig::Row::skipped("all", reason));
     }
     let chosen = SCENARIOS.iter().filter(|scenario| rig.wants(scenario.name));
-    let jobs: Vec<(&Scenario, ResolverChoice)> = chosen
-        .flat_map(|scenario| {
-            let resolvers = if scenario.control { &RESOLVERS[..1] } else { &RESOLVERS[..] };
-            resolvers.iter().map(move |resolver| (scenario, *resolver))
-        })
+    let jobs: Vec<(&Scenario, Contender)> = chosen
+        .flat_map(|scenario| scenario.contenders.iter().map(move |contender| (scenario, *contender)))
         .collect();
-    if rig.wants_all() {
-        let spared =
-            in_parallel(RESOLVERS.to_vec(), |resolver| spared_under_the_lock(resolver, places.any_dir()));
-        spared.into_iter().filter_map(Result::err).for_each(|failure| rig.fail(failure));
-    }
     let seed = rig.seed;
-    rig.add_all(in_parallel(jobs, |(scenario, resolver)| {
+    rig.add_all(in_parallel(jobs, |(scenario, contender)| {
         let dir = places.dir(Devices::Live).unwrap_or_else(|| places.any_dir());
-        Player::new(scenario, resolver, dir).play_all(seed).row(scenario, resolver)
+        Player::new(scenario, contender, dir).play_all(seed).row(&[])
     }));
-}
-
-impl Count {
-    fn row(self, scenario: &Scenario, resolver: ResolverChoice) -> rig::Row {
-        let resolver = match resolver {
-            _ if scenario.control => "path",
-            ResolverChoice::Walk => "walk",
-            _ => "openat2",
-        };
-        let mut cells = vec![scenario.name.to_owned(), resolver.to_owned()];
-        let numbers = [self.calls, self.pairs, self.played, self.void, self.succeeded, self.violations.len()];
-        cells.extend(numbers.map(|number| number.to_string()));
-        let broken: Vec<String> = self
-            .violations
-            .iter()
-            .map(|(index, call, strike, what)| format!("before call {index} {call}, {strike}: {what}"))
-            .collect();
-        let caught = broken.iter().any(|what| what.contains("escape"));
-        let failures = match (scenario.control, caught) {
-            (true, true) => Vec::new(),
-            (true, false) => vec!["was not caught".into()],
-            _ if self.played == 0 && self.pairs > 0 => vec!["nothing was played".into()],
-            (false, _) => broken,
-        };
-        rig::Row { cells, failures, details: vec![format!("{:?}", self.verdicts)], skipped: None }
-    }
 }

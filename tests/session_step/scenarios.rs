@@ -2,21 +2,22 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use beneath::session::{Attachment, Disposition, ListOptions, SessionsConfig, Sibling, Ticket};
+use beneath::session::{Attachment, Delivery, Disposition, ListOptions, SessionsConfig, Sibling, Ticket};
 use beneath::{
-    Error, Execute, MessageId, ResolverChoice, Result, Root, Session, SessionId, Sessions, WalkLimits,
-    ambient_authority,
+    Error, Execute, Links, MessageId, Rename, ResolverChoice, Result, Root, Session, SessionId, Sessions,
+    WalkLimits, ambient_authority,
 };
-use serde_json::{Value, json};
-
-use beneath_kit::Snapshot;
+use beneath_kit::child::open_descriptors;
 use beneath_kit::naive::session::{NaiveSession, secure_tree};
-use beneath_kit::scene::victim::descriptors;
-use beneath_kit::trace::marked;
+use beneath_kit::scene::report::Report;
+use beneath_kit::scene::victim::Request;
+use beneath_kit::trace::{Act, Stop, marked};
+use beneath_kit::{Contender, Snapshot};
+use nix::errno::Errno;
+use nix::libc;
 
 use crate::spare;
 
@@ -25,26 +26,28 @@ const GUESTS: &str = "written by the guest\n";
 /// What the host writes; long enough to be seen half-written.
 const HOSTS: &str = "written by the host\n";
 const MOST: u64 = 1 << 20;
+/// How long a session must rest to be swept.
+const IDLE: Duration = Duration::from_secs(2);
 
-pub(crate) const SWEEP_IDLE: &str = "sweep idle sessions";
-pub(crate) const IDLE: Duration = Duration::from_secs(2);
-
-pub(crate) fn hosts() -> String {
+fn hosts() -> String {
     HOSTS.repeat(400)
 }
 
 /// One job of a service.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
+    pub(crate) contenders: &'static [Contender],
     /// Where the guest strikes, in its side of the session.
     pub(crate) targets: &'static [&'static str],
-    pub(crate) control: bool,
-    /// Messages cannot be moved to the host's side.
-    pub(crate) immovable: bool,
+    /// What happens before each call, apart from strikes.
+    pub(crate) meanwhile: Option<fn(&Stop, &Path) -> Act>,
     prepare: fn(&Session),
-    run: fn(&Work, &mut Told) -> Result<()>,
+    run: Job,
     pub(crate) judge: fn(&After) -> Vec<String>,
 }
+
+/// Whether it is complete.
+type Job = fn(&Work, &mut Report) -> Result<bool>;
 
 /// What a job works with.
 struct Work {
@@ -57,7 +60,7 @@ struct Work {
 /// A round that is over.
 pub(crate) struct After<'a> {
     pub(crate) base: &'a Path,
-    pub(crate) told: &'a Told,
+    pub(crate) report: &'a Report,
     pub(crate) target: Option<&'a str>,
 }
 
@@ -94,175 +97,213 @@ impl After<'_> {
 
 const PARTS: &[&str] = &["inbox", "outbox", "workspace"];
 const OUTBOX: &[&str] = &["outbox", "outbox/42", "outbox/42/one.bin"];
+const OWN_NAME: &[&str] = &["outbox", "outbox/msg:42", "outbox/msg:42/one.bin"];
+const BY_LINK: &[&str] = &["workspace", "workspace/by", "workspace/sub", "workspace/sub/one.bin"];
 const INBOX: &[&str] = &["inbox", "inbox/42", "inbox/42/one.bin"];
 const WORKSPACE: &[&str] = &["workspace", "workspace/sub", "workspace/sub/one.bin"];
 const DATABASE: &[&str] = &["workspace", "workspace/db", "workspace/db-journal"];
 
-const fn scenario(
-    name: &'static str,
-    targets: &'static [&'static str],
-    run: fn(&Work, &mut Told) -> Result<()>,
-) -> Scenario {
-    Scenario { name, targets, control: false, immovable: false, prepare: |_| {}, run, judge: |_| Vec::new() }
+const fn scenario(name: &'static str, targets: &'static [&'static str], run: Job) -> Scenario {
+    let contenders = Contender::RESOLVERS;
+    Scenario { name, contenders, targets, meanwhile: None, prepare: |_| {}, run, judge: |_| Vec::new() }
 }
 
-const fn control(
-    name: &'static str,
-    targets: &'static [&'static str],
-    run: fn(&Work, &mut Told) -> Result<()>,
-) -> Scenario {
-    Scenario { control: true, ..scenario(name, targets, run) }
+/// In an inbox that has a message.
+const fn delivered(name: &'static str, run: Job) -> Scenario {
+    Scenario { prepare: |session| drop(send(session)), ..scenario(name, INBOX, run) }
+}
+
+const fn control(name: &'static str, targets: &'static [&'static str], run: Job) -> Scenario {
+    Scenario { contenders: &[Contender::Control], ..scenario(name, targets, run) }
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario("deliver", INBOX, deliver),
-    Scenario { prepare: |session| drop(delivered(session)), ..scenario("deliver again", INBOX, deliver) },
-    Scenario {
-        prepare: |session| drop(delivered(session)),
-        ..scenario("resolve_guest_path", INBOX, |work, told| {
-            let path = format!("{}/inbox/42/one.bin", work.session.config().mount_point());
-            told.read(work.session.inbox().resolve_guest_path(&path)?.read_to_limit(MOST)?);
-            Ok(())
-        })
-    },
-    Scenario {
-        prepare: |session| drop(delivered(session)),
-        ..scenario("roll a delivery back", INBOX, |work, told| {
-            let delivery = delivered(&work.session);
-            told.refuse(delivery.refused().map(|(_, error)| error));
-            let _ = delivery.rollback();
-            Ok(())
-        })
-    },
-    Scenario {
-        prepare: |session| drop(delivered(session)),
-        ..scenario("clear the inbox", INBOX, |work, told| {
-            told.incomplete |= !work.session.inbox().clear(&MessageId::new("42"))?.is_complete();
-            Ok(())
-        })
-    },
-    Scenario {
-        prepare: |session| drop(delivered(session)),
-        ..scenario("clear the inbox by age", INBOX, |work, told| {
-            told.incomplete |= work.session.inbox().sweep(Duration::ZERO)?.left.total > 0;
-            Ok(())
-        })
-    },
+    delivered("deliver again", deliver),
+    delivered("resolve_guest_path", |work, report| {
+        let path = format!("{}/inbox/42/one.bin", work.session.config().mount_point());
+        report.read(&work.session.inbox().resolve_guest_path(&path)?.read_to_limit(MOST)?);
+        Ok(true)
+    }),
+    delivered("roll a delivery back", |work, report| {
+        let delivery = send(&work.session);
+        report.refuse(delivery.refused().map(|(_, error)| error));
+        let _ = delivery.rollback();
+        Ok(true)
+    }),
+    delivered("clear the inbox", |work, _| {
+        Ok(work.session.inbox().clear(&MessageId::new("42"))?.is_complete())
+    }),
+    delivered("clear the inbox by age", |work, _| {
+        Ok(work.session.inbox().sweep(Duration::ZERO)?.left.total == 0)
+    }),
     Scenario { judge: sent_once, ..scenario("claim, read, clear", OUTBOX, collect) },
     Scenario {
-        immovable: true,
+        meanwhile: Some(refuse_moves),
         judge: sent_once,
         ..scenario("claim, read, clear in place", OUTBOX, collect)
     },
-    scenario("claim and release", OUTBOX, |work, told| {
+    scenario("claim and release", OUTBOX, |work, _| {
         match work.session.outbox().claim(&MessageId::new("42"))? {
-            Some(claim) => claim.release(),
-            None => {
-                told.incomplete = true;
-                Ok(())
-            }
+            Some(claim) => claim.release().map(|()| true),
+            None => Ok(false),
         }
     }),
-    scenario("forward", OUTBOX, |work, told| {
-        let Some(claim) = work.session.outbox().claim(&MessageId::new("42"))? else { return Ok(()) };
+    Scenario {
+        prepare: |session| session.guest().rename("outbox/42", "outbox/msg:42").unwrap(),
+        ..scenario("claim by the guest's own name", OWN_NAME, |work, report| {
+            let (outbox, id) = (work.session.outbox(), MessageId::new("msg:42"));
+            drop(outbox.claim(&id)?);
+            let lock = work.session.try_lock()?;
+            let Some(claim) = outbox.claim_pending(&lock, &id)? else { return Ok(false) };
+            claim.read(["one.bin"])?.found().for_each(|(_, bytes)| report.read(bytes));
+            Ok(claim.clear().is_complete())
+        })
+    },
+    scenario("forward", OUTBOX, |work, report| {
+        let Some(claim) = work.session.outbox().claim(&MessageId::new("42"))? else { return Ok(true) };
         let delivery = claim.forward(["one.bin", "two.bin"], &work.other.inbox(), &MessageId::new("7"))?;
-        told.refuse(delivery.refused().map(|(_, error)| error));
+        report.refuse(delivery.refused().map(|(_, error)| error));
         let _ = claim.clear();
-        Ok(())
+        Ok(true)
     }),
-    scenario("messages, undeclared, sweep", OUTBOX, |work, told| {
+    scenario("messages, undeclared, sweep", OUTBOX, |work, _| {
         let outbox = work.session.outbox();
-        told.incomplete |= outbox.messages()?.refused.total > 0;
+        let mut complete = outbox.messages()?.refused.total == 0;
         if let Some(claim) = outbox.claim(&MessageId::new("42"))? {
-            told.incomplete |= claim.undeclared(["one.bin"])?.entries.len() != 1;
+            complete &= claim.undeclared(["one.bin"])?.entries.len() == 1;
         }
-        told.incomplete |= outbox.sweep(Duration::ZERO)?.left.total > 0;
-        Ok(())
+        Ok(outbox.sweep(Duration::ZERO)?.left.total == 0 && complete)
     }),
-    scenario("verify and repair", PARTS, |work, told| {
-        told.incomplete |= !work.session.verify().is_sound();
-        told.incomplete |= !work.session.repair()?.is_sound();
-        Ok(())
+    scenario("verify and repair", PARTS, |work, _| {
+        let sound = work.session.verify().is_sound();
+        Ok(work.session.repair()?.is_sound() && sound)
     }),
-    scenario("harden", WORKSPACE, |work, told| {
-        told.incomplete |= !work.session.harden(Execute::Keep)?.is_complete();
-        Ok(())
-    }),
+    scenario("harden", WORKSPACE, |work, _| Ok(work.session.harden(Execute::Keep)?.is_complete())),
     scenario("usage and heartbeat", WORKSPACE, |work, _| {
         let _ = work.session.usage(WalkLimits::default())?;
-        work.session.heartbeat_age("workspace/sub/one.bin").map(drop)
+        work.session.heartbeat_age("sub/one.bin").map(|_| true)
     }),
     scenario("write in the workspace", WORKSPACE, |work, _| {
         work.session.workspace().ensure_dir("sub/new")?;
         work.session.workspace().write_exclusive("sub/new/file", hosts())?;
-        work.session.workspace().replace("sub/one.bin", hosts())
+        work.session.workspace().replace("sub/one.bin", hosts()).map(|()| true)
     }),
-    scenario("read in the workspace", WORKSPACE, |work, told| {
+    scenario("read in the workspace", WORKSPACE, |work, report| {
         let workspace = work.session.workspace();
-        told.read(workspace.read_contained("sub/one.bin", MOST)?);
-        told.read(workspace.read_range("sub/one.bin", 4, 8)?);
-        told.read(workspace.tail("sub/one.bin")?.next_chunk(MOST)?.bytes);
-        told.incomplete |= workspace.list(".", ListOptions::default().recursive())?.entries.is_empty();
-        workspace.metadata("sub").map(drop)
+        report.read(&workspace.read_contained("sub/one.bin", MOST)?);
+        report.read(&workspace.read_range("sub/one.bin", 4, 8)?);
+        report.read(&workspace.tail("sub/one.bin")?.next_chunk(MOST)?.bytes);
+        report.incomplete |= workspace.list(".", ListOptions::default().recursive())?.entries.is_empty();
+        workspace.metadata("sub").map(|_| true)
     }),
-    scenario("move and delete in the workspace", WORKSPACE, |work, told| {
+    Scenario {
+        contenders: &[Contender::Openat2],
+        prepare: |session| session.guest().symlink("sub", "workspace/by").unwrap(),
+        ..scenario("read in the workspace by links", BY_LINK, |work, report| {
+            let config = work.session.config().clone().with_links(Links::FollowBeneath);
+            let workspace = work.session.clone().with_config(config).workspace();
+            report.read(&workspace.read_contained("by/one.bin", MOST)?);
+            report.read(&workspace.tail("by/one.bin")?.next_chunk(MOST)?.bytes);
+            report.incomplete |= workspace.list("by", ListOptions::default())?.entries.is_empty();
+            workspace.metadata("by/one.bin").map(|_| true)
+        })
+    },
+    scenario("move and delete in the workspace", WORKSPACE, |work, _| {
         let workspace = work.session.workspace();
         workspace.rename("sub/two.bin", "sub/2")?;
         workspace.move_to("sub/one.bin", &work.other.workspace(), "came", MOST)?;
-        told.incomplete |= !workspace.remove_tree_contained("sub")?.is_complete();
-        Ok(())
+        Ok(workspace.remove_tree_contained("sub")?.is_complete())
     }),
-    scenario("a database", DATABASE, |work, told| {
+    scenario("copy, link and exchange in the workspace", WORKSPACE, |work, report| {
+        let workspace = work.session.workspace();
+        workspace.copy("sub/one.bin", "sub/new/copy", MOST)?;
+        workspace.copy_to("sub/one.bin", &work.other.workspace(), "copied", MOST)?;
+        workspace.symlink("one.bin", "sub/link")?;
+        workspace.set_times("sub/one.bin", None, Some(UNIX_EPOCH))?;
+        workspace.rename_with("sub/one.bin", "sub/two.bin", Rename::Exchange)?;
+        report.read(&workspace.read_contained("sub/new/copy", MOST)?);
+        workspace.read_link("sub/link").map(|_| true)
+    }),
+    scenario("a database", DATABASE, |work, report| {
         let owner = Some(rustix::process::getuid().as_raw());
         // The journal that the guest has left is a fault.
-        told.incomplete |= work.session.verify_db("workspace/db", owner)?.is_sound();
-        let copy = work.session.copy_db("workspace/db", MOST)?;
-        told.read(work.session.host().read_contained(copy, MOST)?);
-        work.session.quarantine_sibling("workspace/db", Sibling::Journal).map(drop)
+        report.incomplete |= work.session.verify_db("db", owner)?.is_sound();
+        let copy = work.session.copy_db("db", MOST)?;
+        report.read(&work.session.host().read_contained(copy, MOST)?);
+        work.session.quarantine_sibling("db", Sibling::Journal).map(|_| true)
     }),
     Scenario {
         judge: |after| {
-            let left = fs::symlink_metadata(after.base.join("all/s")).is_ok();
-            if after.told.verdict() == "ok" && left {
-                vec!["success without the effect".into()]
-            } else {
-                vec![]
-            }
+            let left =
+                after.report.verdict() == "ok" && fs::symlink_metadata(after.base.join("all/s")).is_ok();
+            left.then(|| "success without the effect".into()).into_iter().collect()
         },
-        ..scenario("remove a session", OUTBOX, |work, told| {
-            told.incomplete |= !work.sessions.remove(&SessionId::new("s"))?.is_complete();
-            Ok(())
+        ..scenario("remove a session", OUTBOX, |work, _| {
+            Ok(work.sessions.remove(&SessionId::new("s"))?.is_complete())
         })
     },
-    // The guest does not strike here; see `spared_under_the_lock`.
-    scenario(SWEEP_IDLE, &[], |work, _| work.sessions.sweep(IDLE).map(drop)),
-    scenario("sweep all sessions", WORKSPACE, |work, told| {
-        told.incomplete |= work.sessions.sweep(Duration::ZERO)?.left.total > 0;
-        Ok(())
+    // The guest does not strike here: both sessions are idle, and before the sweep has the lock of one another host works.
+    Scenario {
+        prepare: |_| std::thread::sleep(IDLE + Duration::from_millis(50)),
+        meanwhile: Some(deliver_before_the_lock),
+        judge: spared,
+        ..scenario("sweep idle sessions", &[], |work, _| work.sessions.sweep(IDLE).map(|_| true))
+    },
+    scenario("sweep all sessions", WORKSPACE, |work, _| {
+        Ok(work.sessions.sweep(Duration::ZERO)?.left.total == 0)
     }),
-    control("control: deliver", INBOX, |work, _| {
-        let result = work.naive.deliver("42", "new.bin", hosts().as_bytes(), || {});
-        result.map(drop).map_err(|error| naive_error(&error))
-    }),
-    control("control: collect", OUTBOX, |work, told| {
-        for (_, bytes) in work.naive.collect("42", &["one.bin", "two.bin"], || {}) {
-            told.read(bytes);
+    control("control: deliver", INBOX, |work, report| {
+        if let Err(error) = work.naive.deliver("42", "new.bin", hosts().as_bytes(), || {}) {
+            report.errors.push(("Naive".into(), error.to_string()));
         }
-        Ok(())
+        Ok(true)
+    }),
+    control("control: collect", OUTBOX, |work, report| {
+        for (_, bytes) in work.naive.collect("42", &["one.bin", "two.bin"], || {}) {
+            report.read(&bytes);
+        }
+        Ok(true)
     }),
     control("control: harden", WORKSPACE, |work, _| {
         secure_tree(&work.naive.dir.join("workspace"), &|_| {});
-        Ok(())
+        Ok(true)
     }),
 ];
 
-/// Any typed error will do: nobody judges the errors of a control.
-fn naive_error(error: &std::io::Error) -> Error {
-    let nowhere = Root::open_ambient(format!("/nowhere/{error}"), ambient_authority());
-    nowhere.expect_err("there is no such directory")
+/// A host that may not move what the guest owns is made so by refusing the move of a message to another directory. It may
+/// still rename it.
+fn refuse_moves(stop: &Stop, _: &Path) -> Act {
+    let [from, _, to, ..] = stop.call.arguments;
+    let moves = stop.call.is(libc::SYS_renameat2) && stop.text(1) == "42" && from != to;
+    if moves { Act::Fail(Errno::EACCES) } else { Act::Go }
 }
 
-fn delivered(session: &Session) -> beneath::session::Delivery {
+/// Another host takes the session's lock and delivers a message, once. The first lock is that of the session `s`, which may
+/// have been swept away wrongly by the second.
+fn deliver_before_the_lock(stop: &Stop, base: &Path) -> Act {
+    let inbox = base.join("all/s/guest/inbox");
+    if stop.call.is(libc::SYS_flock) && inbox.exists() && !inbox.join("42").exists() {
+        let work = open(base, ResolverChoice::Auto).unwrap();
+        let _lock = work.session.try_lock().unwrap();
+        assert!(send(&work.session).refused().next().is_none());
+    }
+    Act::Go
+}
+
+/// The session with the new message is not swept away, the other is.
+fn spared(after: &After) -> Vec<String> {
+    let kept = fs::read(after.base.join("all/s/guest/inbox/42/one.bin"));
+    let lost = kept.map_or_else(
+        |error| Some(error.to_string()),
+        |kept| (kept != hosts().as_bytes()).then(|| "it has changed".into()),
+    );
+    let swept = fs::symlink_metadata(after.base.join("all/t")).is_err();
+    let lost = lost.map(|why| format!("a message under the lock was swept away: {why}"));
+    lost.into_iter().chain((!swept).then(|| "an idle session was not swept".into())).collect()
+}
+
+fn send(session: &Session) -> Delivery {
     let content = hosts();
     let attachments = [
         Attachment::from_bytes(content.as_bytes()).with_name("one.bin"),
@@ -271,53 +312,34 @@ fn delivered(session: &Session) -> beneath::session::Delivery {
     session.inbox().deliver(&MessageId::new("42"), attachments)
 }
 
-/// Another host takes the session's lock and delivers a message.
-pub(crate) fn deliver_under_the_lock(base: &Path) -> Result<()> {
-    let work = open(base, ResolverChoice::Auto)?;
-    let _lock = work.session.try_lock()?;
-    match delivered(&work.session).refused().next() {
-        None => Ok(()),
-        Some((_, error)) => panic!("{error}"),
-    }
+fn deliver(work: &Work, report: &mut Report) -> Result<bool> {
+    report.refuse(send(&work.session).refused().map(|(_, error)| error));
+    Ok(true)
 }
 
-fn deliver(work: &Work, told: &mut Told) -> Result<()> {
-    told.refuse(delivered(&work.session).refused().map(|(_, error)| error));
-    Ok(())
-}
-
-/// The loop with a ledger that no other host has: what is sent is told.
-fn collect(work: &Work, told: &mut Told) -> Result<()> {
-    collect_from(&work.session, told)
-}
-
-fn collect_from(session: &Session, told: &mut Told) -> Result<()> {
+/// The loop with a ledger that no other host has: what is sent is reported.
+fn collect(work: &Work, report: &mut Report) -> Result<bool> {
+    let session = &work.session;
     let lock = session.try_lock()?;
     let mut ledger: HashSet<Ticket> = HashSet::new();
     let collection = session.outbox().collect(&lock, &mut ledger, |claim| {
         let collected = claim.read(["one.bin", "two.bin"])?;
-        for (_, bytes) in collected.found() {
-            told.read(bytes.clone());
-        }
-        told.refuse(collected.refused().map(|(_, error)| error));
+        collected.found().for_each(|(_, bytes)| report.read(bytes));
+        report.refuse(collected.refused().map(|(_, error)| error));
         Ok::<_, Error>(Disposition::Done)
     })?;
-    told.refuse(collection.failed.iter().map(|failed| &failed.error));
-    told.incomplete |= !collection.is_complete();
-    Ok(())
+    report.refuse(collection.failed.iter().map(|failed| &failed.error));
+    Ok(collection.is_complete())
 }
 
 /// Whatever the guest puts back, the next host sends no file a second time; and if all of it is back, none is lost.
 fn sent_once(after: &After) -> Vec<String> {
     let whole = after.give_back();
-    let mut sent = after.told.data.clone();
-    let mut second = Told::default();
-    let opened = open(after.base, ResolverChoice::Auto);
-    if let Err(error) = opened.and_then(|work| collect_from(&work.session, &mut second)) {
-        second.refuse([&error]);
-    }
-    sent.append(&mut second.data);
-    let times = |name: &str| sent.iter().filter(|sent| **sent == guests(name)).count();
+    let mut second = Report::default();
+    // An error is no fault here: what counts is what was sent.
+    let _ = open(after.base, ResolverChoice::Auto).and_then(|work| collect(&work, &mut second));
+    let sent = || after.report.data.iter().chain(&second.data);
+    let times = |name: &str| sent().filter(|sent| **sent == guests(name)).count();
     ["one.bin", "two.bin"]
         .into_iter()
         .filter(|name| times(name) > 1 || whole && times(name) == 0)
@@ -342,8 +364,7 @@ pub(crate) fn fill(dir: &Path, content: &str) {
 
 /// Makes the session `s` that the guest has used, and the session `t`.
 pub(crate) fn build(all: &Path, scenario: &Scenario) {
-    let sessions =
-        Sessions::new(Root::open_ambient(all, ambient_authority()).unwrap(), config(ResolverChoice::Auto));
+    let sessions = sessions(all, ResolverChoice::Auto).unwrap();
     for id in ["s", "t"] {
         sessions.create(&SessionId::new(id)).unwrap();
     }
@@ -359,108 +380,38 @@ pub(crate) fn build(all: &Path, scenario: &Scenario) {
     (scenario.prepare)(&sessions.open(&SessionId::new("s")).unwrap());
 }
 
-fn config(resolver: ResolverChoice) -> SessionsConfig {
-    SessionsConfig::default().with_resolver(resolver)
+fn sessions(all: &Path, resolver: ResolverChoice) -> Result<Sessions> {
+    let root = Root::open_ambient(all, ambient_authority())?;
+    Ok(Sessions::new(root, SessionsConfig::default().with_resolver(resolver)))
 }
 
 fn open(base: &Path, resolver: ResolverChoice) -> Result<Work> {
     let all = base.join("all");
-    let sessions = Sessions::new(Root::open_ambient(&all, ambient_authority())?, config(resolver));
+    let sessions = sessions(&all, resolver)?;
     let session = sessions.open(&SessionId::new("s"))?;
     let other = sessions.open(&SessionId::new("t"))?;
     Ok(Work { sessions, session, other, naive: NaiveSession { dir: all.join("s/guest") } })
 }
 
-pub(crate) fn request(scenario: &Scenario, resolver: ResolverChoice, base: &Path) -> String {
-    let resolver = if resolver == ResolverChoice::Walk { "walk" } else { "openat2" };
-    format!("{}\t{resolver}\t{}", scenario.name, base.display())
-}
-
 /// Serves one request as the victim.
-pub(crate) fn answer(request: &str) -> String {
-    let fields: Vec<&str> = request.split('\t').collect();
-    let [name, resolver, base] = fields[..] else { return "{}".into() };
-    let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else { return "{}".into() };
-    let resolver = if resolver == "walk" { ResolverChoice::Walk } else { ResolverChoice::Openat2 };
+pub(crate) fn answer(request: &Request) -> Report {
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == request.scenario);
+    let scenario = scenario.expect("a request names a scenario");
+    let open = || open(&request.base, request.contender.choice());
     // The first open of a process keeps a descriptor for all later ones.
-    drop(open(Path::new(base), resolver));
-    let before = descriptors();
-    let mut told = Told::default();
-    match open(Path::new(base), resolver) {
-        Ok(work) => {
-            let run = AssertUnwindSafe(|| (scenario.run)(&work, &mut told));
-            match marked(|| catch_unwind(run)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => told.refuse([&error]),
-                Err(_) => told.panicked = true,
-            }
+    drop(open());
+    let before = open_descriptors();
+    let mut report = match open() {
+        Ok(work) => Report::of(&|part| marked(part), |report| match (scenario.run)(&work, report) {
+            Ok(complete) => report.incomplete |= !complete,
+            Err(error) => report.refuse([&error]),
+        }),
+        Err(error) => {
+            let mut report = Report::default();
+            report.refuse([&error]);
+            report
         }
-        Err(error) => told.refuse([&error]),
-    }
-    told.descriptors = (before as u64, descriptors() as u64);
-    told.line()
-}
-
-/// What a job told its caller.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// Contents that were read.
-    data: Vec<String>,
-    /// Kinds and texts of errors.
-    errors: Vec<(String, String)>,
-    incomplete: bool,
-    panicked: bool,
-    descriptors: (u64, u64),
-}
-
-impl Told {
-    fn read(&mut self, bytes: Vec<u8>) {
-        self.data.push(String::from_utf8_lossy(&bytes).into_owned());
-    }
-
-    fn refuse<'e>(&mut self, errors: impl IntoIterator<Item = &'e Error>) {
-        let errors = errors.into_iter();
-        self.errors.extend(errors.map(|error| (format!("{:?}", error.kind()), error.to_string())));
-    }
-
-    fn line(&self) -> String {
-        let Self { data, errors, incomplete, panicked, descriptors } = self;
-        json!([data, errors, incomplete, panicked, descriptors]).to_string()
-    }
-
-    pub(crate) fn parse(line: &str) -> Self {
-        let value: Value = serde_json::from_str(line).unwrap_or_default();
-        let take = |index: usize| value[index].clone();
-        Self {
-            data: serde_json::from_value(take(0)).unwrap(),
-            errors: serde_json::from_value(take(1)).unwrap(),
-            incomplete: take(2) == true,
-            panicked: take(3) == true,
-            descriptors: serde_json::from_value(take(4)).unwrap(),
-        }
-    }
-
-    /// What no job may do, whatever the guest does.
-    pub(crate) fn faults(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.panicked {
-            faults.push("panic".into());
-        }
-        if self.descriptors.0 != self.descriptors.1 {
-            faults.push(format!("descriptors: {:?}", self.descriptors));
-        }
-        let untyped = self.errors.iter().filter(|(kind, _)| kind == "Io");
-        faults.extend(untyped.map(|(_, text)| format!("untyped error: {text}")));
-        faults
-    }
-
-    /// `ok` or what kept it from being so.
-    pub(crate) fn verdict(&self) -> String {
-        match self.errors.first() {
-            _ if self.panicked => "panic".into(),
-            Some((kind, _)) => kind.clone(),
-            None if self.incomplete => "incomplete".into(),
-            None => "ok".into(),
-        }
-    }
+    };
+    report.descriptors = (before, open_descriptors());
+    report
 }

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use beneath::Durability;
 use beneath_kit::env;
 use beneath_kit::naive::Caught;
 use beneath_kit::rig::Dice;
 use beneath_kit::scene::lack::Lack;
 use beneath_kit::scene::place::Devices;
+use beneath_kit::scene::played::Known;
 use beneath_kit::scene::scenario::{SCENARIOS, Scenario};
 use beneath_kit::scene::stage::Play;
 use beneath_kit::scene::target::{Blow, blows};
 use beneath_kit::strikes::{Aim, LINKED, TO_A_DIRECTORY, UNLINKED};
 
 /// How many pairs of a row are played after the first call, unless all are.
-const SAMPLE: usize = 60;
+const SAMPLE: usize = 8;
 /// How many are played of the pairs in which the guest strikes twice. There are up to a million in a row.
 const TWICE_SAMPLE: usize = 5_000;
 
@@ -70,15 +70,16 @@ fn jobs_of(scenario: &'static Scenario) -> Vec<Job> {
     let mounts: &[Devices] =
         if scenario.opens_files { &[Devices::Live, Devices::Dead] } else { &[Devices::Live] };
     let mut jobs = Vec::new();
-    for play in Play::all(scenario, Durability::None, full()) {
-        for &devices in mounts {
+    for play in Play::all(scenario, false, full()) {
+        let able = play.lack == Lack::Nothing;
+        // What a file system lacks has to do with writing, and devices with reading.
+        for &devices in if able { mounts } else { &mounts[..1] } {
             let job = |strikes| Job { play, devices, strikes };
             if scenario.is_caught(Caught::ByNames) {
                 jobs.push(job(Strikes::LinkUnlink));
                 continue;
             }
             jobs.push(job(Strikes::Once));
-            let able = play.lack == Lack::Nothing;
             if able && full() && TWICE.contains(&scenario.name) {
                 jobs.push(job(Strikes::Twice));
             }
@@ -125,10 +126,12 @@ pub(crate) fn all_pairs(job: &Job, steps: &[Step]) -> Vec<Vec<Timed>> {
     pairs.filter(|pair| pair[0].0 < pair[1].0 && fits(&pair[0], &pair[1])).collect()
 }
 
-/// The pairs of a row that are played: all before the first call, each strike at some call, where a control is known to be
-/// caught, and a sample of the others.
-pub(crate) fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Timed>> {
-    let all = all_pairs(job, steps);
+/// Where a link leads a host furthest out that looks at a directory before it enters it.
+const WORST: [Aim; 2] = [Aim::Parent, Aim::DirectoryInLeaf];
+
+/// The pairs of a row that are played: the worst before each call, where a control is known to be caught, and a sample of the
+/// others. Where the kernel lacks nothing, all before the first call, and each strike at some call, too.
+pub(crate) fn chosen_pairs(job: &Job, all: Vec<Vec<Timed>>, seed: u64) -> Vec<Vec<Timed>> {
     let sample = match job.strikes {
         Strikes::Twice => TWICE_SAMPLE,
         _ if full() => usize::MAX,
@@ -146,7 +149,9 @@ pub(crate) fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Time
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
     for (at, pair) in all.into_iter().enumerate() {
         let first = pair.len() == 1 && pair[0].0 == 0;
-        let kept = first || one_of_each.contains(&at) || is_known(job.play.scenario, &pair[0].1);
+        let worst = pair.len() == 1 && WORST.iter().any(|aim| pair[0].1.is(*aim, TO_A_DIRECTORY));
+        let plain = job.play.lack == Lack::Nothing && (first || one_of_each.contains(&at));
+        let kept = plain || worst || is_known(job.play.scenario, &pair[0].1);
         if kept { chosen.push(pair) } else { others.push(pair) }
     }
     chosen.extend(dice.sample(others, sample));
@@ -157,38 +162,34 @@ pub(crate) fn chosen_pairs(job: &Job, steps: &[Step], seed: u64) -> Vec<Vec<Time
 fn is_known(scenario: &Scenario, blow: &Blow) -> bool {
     let name = blow.name();
     scenario.is_control()
-        && (blow.is(Aim::Parent, TO_A_DIRECTORY)
-            || KNOWN.iter().any(|known| known.0 == scenario.name && known.2 == name))
+        && (blow.is(Aim::Parent, TO_A_DIRECTORY) || known(scenario.name).iter().any(|known| known.1 == name))
 }
 
-/// A pair at which a control must be caught: the last call of that name, the strike, the rule.
-pub(crate) const KNOWN: &[(&str, &[&str], &str, &str)] = &[
-    ("control: read_contained", &["openat", "open"], "leaf: link to an outside file", "escape"),
-    (
-        "control: read_contained",
-        &["openat", "open"],
-        "parent: exchanged with a link to a directory",
-        "escape",
-    ),
-    ("control: read_contained", &["openat", "open"], "leaf: FIFO", "hang"),
-    ("control: count names", &["openat", "open"], "leaf: hard link to an outside file", "escape"),
-    ("control: write_exclusive", &["openat", "open"], "leaf: dangling link to the outside", "escape"),
-    (
-        "control: write_exclusive",
-        &["openat", "open"],
-        "parent: exchanged with a link to a directory",
-        "escape",
-    ),
-    (
-        "control: remove_tree_contained",
-        &["openat", "open"],
-        "in the leaf: directory: exchanged with a link to a directory",
-        "escape",
-    ),
-    (
-        "control: remove_tree_contained",
-        &["unlink", "unlinkat"],
-        "parent: exchanged with a link to a directory",
-        "escape",
-    ),
+/// Where the control of this name must be caught.
+pub(crate) fn known(title: &str) -> Vec<Known> {
+    let known = KNOWN.iter().filter(|known| title.starts_with(known.0));
+    known.map(|&(_, calls, strike, rule)| (calls, strike, rule)).collect()
+}
+
+const OPENS: &[&str] = &["openat", "open"];
+const PARENT: &str = "parent: exchanged with a link to a directory";
+const INNER: &str = "in the leaf: directory: exchanged with a link to a directory";
+
+/// Pairs at which a control must be caught: the last call of that name, the strike, the rule.
+const KNOWN: &[(&str, &[&str], &str, &str)] = &[
+    ("control: read_contained", OPENS, "leaf: link to an outside file", "escape"),
+    ("control: read_contained", OPENS, PARENT, "escape"),
+    ("control: read_contained", OPENS, "leaf: FIFO", "hang"),
+    ("control: count names", OPENS, "leaf: hard link to an outside file", "escape"),
+    ("control: write_exclusive", OPENS, "leaf: dangling link to the outside", "escape"),
+    ("control: write_exclusive", OPENS, PARENT, "escape"),
+    ("control: copy, from", OPENS, "leaf: link to an outside file", "escape"),
+    ("control: copy, to", OPENS, PARENT, "escape"),
+    ("control: symlink", &["symlinkat", "symlink"], PARENT, "escape"),
+    ("control: read_link", &["readlinkat", "readlink"], PARENT, "escape"),
+    ("control: read through a link", OPENS, "leaf: exchanged with a link to a file", "escape"),
+    ("control: rename_with, replacing", &["renameat2", "renameat", "rename"], PARENT, "escape"),
+    ("control: rename_with, exchanging", &["renameat2"], PARENT, "escape"),
+    ("control: remove_tree_contained", OPENS, INNER, "escape"),
+    ("control: remove_tree_contained", &["unlink", "unlinkat"], PARENT, "escape"),
 ];

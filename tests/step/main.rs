@@ -12,27 +12,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod jobs;
-mod played;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use beneath_kit::rig::{self, Rig, Row, in_parallel};
 use beneath_kit::scene::judge::Leniency;
 use beneath_kit::scene::lack::Lack;
 use beneath_kit::scene::place::Places;
+use beneath_kit::scene::played::{COLUMNS, LITTLE_PATIENCE, Played, disagreements};
 use beneath_kit::scene::stage::{Outcome, PATIENCE, Play, Stage};
 use beneath_kit::scene::victim;
 use beneath_kit::snapshot::is_temporary;
 use beneath_kit::strikes::{Aim, CLOSED, FIFO};
 use beneath_kit::trace::{Act, Tracer, VICTIM, be_victim};
-use jobs::{Job, Step, Timed, all_pairs, chosen_pairs, jobs};
+use jobs::{Job, Step, Timed, all_pairs, chosen_pairs, jobs, known};
 use nix::libc;
-use played::{Played, disagreements};
-
-/// A control is expected to hang on a FIFO.
-const LITTLE_PATIENCE: Duration = Duration::from_millis(100);
 
 fn play_all(job: Job, places: &Places, seed: u64) -> Played {
     let dir = places.dir(job.devices).unwrap_or_else(|| places.any_dir());
@@ -42,29 +36,18 @@ fn play_all(job: Job, places: &Places, seed: u64) -> Played {
         indifferent: stop.call.is(libc::SYS_close),
         temporary: scene.inside_now().iter().any(|(path, _)| is_temporary(path)),
     });
-    let pairs = chosen_pairs(&job, &steps, seed);
-    let mut played = Played {
-        job,
-        pairs: all_pairs(&job, &steps).len(),
-        steps,
-        played: 0,
-        strikes: BTreeSet::new(),
-        void: 0,
-        succeeded: 0,
-        violations: Vec::new(),
-        first: BTreeMap::new(),
-        verdicts: BTreeMap::new(),
-    };
-    let mut broken = undisturbed.violations.clone();
-    if undisturbed.verdict() != "ok" {
-        broken.push(format!("fails undisturbed: {:?}", undisturbed.report));
-    }
-    played.violations.extend(broken.into_iter().map(|what| (0, "none".into(), what)));
-    for pair in pairs {
+    let calls = steps.iter().map(|step| step.call.clone()).collect();
+    let mut played = Played::new(job.title(), job.play.contender, calls, undisturbed);
+    let all = all_pairs(&job, &steps);
+    played.pairs = all.len();
+    for pair in chosen_pairs(&job, all, seed) {
         let (applied, outcome) = play(&mut stage, &pair);
-        played.add(&pair, applied, &outcome);
+        let strikes: Vec<_> = pair.iter().map(|(at, blow)| (*at, blow.name())).collect();
+        played.add(&strikes, applied, &outcome);
     }
-    played.violations.extend(stage.corrupted().map(|change| (0, "any".into(), change)));
+    if let Some(change) = stage.corrupted() {
+        played.violate("any", change);
+    }
     played
 }
 
@@ -103,18 +86,7 @@ fn play(stage: &mut Stage, pair: &[Timed]) -> (usize, Outcome) {
 }
 
 fn main() -> ExitCode {
-    let columns = &[
-        ("operation", 46),
-        ("resolver", 9),
-        ("calls", 6),
-        ("strikes", 8),
-        ("pairs", 7),
-        ("played", 7),
-        ("void", 6),
-        ("ok", 6),
-        ("violations", 10),
-    ];
-    rig::main("step", columns, &[(VICTIM, &|_| be_victim(victim::answer))], run)
+    rig::main("step", COLUMNS, &[(VICTIM, &|_| be_victim(victim::answer))], run)
 }
 
 fn run(rig: &mut Rig) {
@@ -134,7 +106,7 @@ fn run(rig: &mut Rig) {
     rig.place = places.any();
     let seed = rig.seed;
     let rows = in_parallel(chosen, |job| play_all(job, &places, seed));
-    rig.add_all(rows.iter().map(Played::row));
+    rig.add_all(rows.iter().map(|row| row.row(&known(&row.title))));
     disagreements(&rows).into_iter().for_each(|found| rig.fail(found));
     let count = |of: fn(&Played) -> usize| rows.iter().map(of).sum::<usize>();
     rig.note(format!("{} of {} pairs", count(|row| row.played), count(|row| row.pairs)));

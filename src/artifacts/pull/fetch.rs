@@ -138,7 +138,7 @@ struct Partial {
 /// What the writer of a large object has made.
 enum Filed {
     Whole(Content),
-    Part(NewFile, Sha256),
+    Part(Box<NewFile>, Sha256),
 }
 
 impl<T: Target> Download<'_, T> {
@@ -239,7 +239,7 @@ impl<T: Target> Download<'_, T> {
                 hash.update(&chunk);
                 file.write_all(&chunk).map_err(|error| Error::from_io("write", &path, error))?;
             }
-            Ok(Filed::Part(file, hash))
+            Ok(Filed::Part(Box::new(file), hash))
         });
         let size = body.size;
         let left = size.unwrap_or(self.object.size).saturating_sub(self.moved.load(Ordering::Relaxed));
@@ -260,7 +260,7 @@ impl<T: Target> Download<'_, T> {
             (Ok(Filed::Part(file, hash)), Err(error)) => {
                 // A weak version can be that of other bytes.
                 if let (Some(etag), Some(size)) = (etag.filter(|etag| !etag.starts_with("W/")), size) {
-                    *self.kept() = Some(Partial { file, hash, etag: etag.to_owned(), size });
+                    *self.kept() = Some(Partial { file: *file, hash, etag: etag.to_owned(), size });
                 }
                 Err(error)
             }

@@ -126,12 +126,11 @@ fn admit(object: &Listed, prefix: &Prefix, limits: &ObjectLimits, reserved: &Res
 }
 
 /// The kept paths with their sizes, and the refused keys with the reasons.
-#[cfg(fuzzing)]
+#[cfg(all(fuzzing, feature = "aws"))]
 pub(super) type Shown = (Vec<(SafePath, u64)>, Vec<(Vec<u8>, Error)>);
 
 /// Plans a listing of keys and sizes: for the fuzz targets alone.
-#[cfg(fuzzing)]
-#[doc(hidden)]
+#[cfg(all(fuzzing, feature = "aws"))]
 #[allow(clippy::missing_errors_doc)]
 pub fn plan(
     listing: Vec<(Vec<u8>, u64)>,

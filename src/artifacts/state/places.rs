@@ -62,7 +62,7 @@ impl Places {
             session.host().descend(path)
         };
         Ok(Self {
-            workspace: session.guest().descend(crate::session::Part::Workspace.name())?,
+            workspace: session.open_part(crate::session::Part::Workspace)?,
             staging: own("staging/artifacts")?,
             state: own("state/artifacts")?,
         })

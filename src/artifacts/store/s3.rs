@@ -28,6 +28,8 @@ use super::generic::{Generic, location};
 use super::object::{Body, Condition, Listed};
 use crate::error::Result;
 use client::Bucket;
+#[cfg(fuzzing)]
+pub use page::read_page;
 
 /// A bucket, by raw keys where the store's own client rewrites them.
 #[derive(Debug)]

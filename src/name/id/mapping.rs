@@ -27,12 +27,12 @@ const DIGITS: usize = 32;
 const SLUG_MAX: usize = 80;
 
 /// The one component for `raw`.
-pub(super) fn component(raw: &str) -> SafeName {
-    match check_name(raw.as_bytes()) {
-        Ok(name) if split_mapped(raw).is_none() => SafeName::built(name.to_owned()),
+pub(super) fn component(raw: &[u8]) -> SafeName {
+    match check_name(raw) {
+        Ok(name) if split_mapped(name).is_none() => SafeName::built(name.to_owned()),
         _ => {
             let digest = hex(Sha256::digest(raw).into_iter().take(DIGITS / 2));
-            SafeName::built(format!("{}{MARK}{digest}", slug(raw)))
+            SafeName::built(format!("{}{MARK}{digest}", slug(&String::from_utf8_lossy(raw))))
         }
     }
 }

@@ -29,6 +29,8 @@
 //! that is set back during the call. On file systems that are served from elsewhere (NFS, FUSE) count and time are the server's
 //! word; every read there takes the proof.
 
+pub(in crate::root) mod family;
+
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -174,7 +176,11 @@ impl Root {
             let looks =
                 named().and_then(|first| barrier(dir.as_fd(), leaf).and_then(|()| Ok((first, named()?))));
             let (first, last) = match looks {
-                Ok((link, _)) if link.is_symlink() && self.policy.links() == Links::FollowBeneath => {
+                Ok((link, _))
+                    if link.is_symlink()
+                        && !found.is_symlink()
+                        && self.policy.links() == Links::FollowBeneath =>
+                {
                     return Err(
                         failed(Errno::OPNOTSUPP).with_detail("is a link, and only /proc says where it leads")
                     );
@@ -205,10 +211,14 @@ impl Root {
     /// Whether an equal change time later on means that nothing has changed. Where the kernel does not set the times there
     /// is nothing to wait for.
     pub(in crate::root) fn is_decisive(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
+        !self.stamps || self.is_at_rest(before, file, purpose)
+    }
+
+    /// The same, whoever sets the times.
+    fn is_at_rest(&self, before: Before, file: &Metadata, purpose: Purpose) -> bool {
         let (changed, modified) = file.stamps();
         let exact = || *self.exact.get_or_init(|| stamps_exactly(self.as_fd()).unwrap_or(false));
-        !self.stamps
-            || before.is_past(changed, TICK)
+        before.is_past(changed, TICK)
             // Measured on this mount, and another one may have been entered.
             || (self.mount.is(file.mount()) && exact())
             // The last change was a write: a log must be readable while it grows, and whoever writes to a file knows it.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, linkat, mkdirat, openat, renameat,
-    renameat_with, unlinkat,
+    renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, retry_on_intr};
 
@@ -82,6 +82,22 @@ impl<'a> Draft<'a> {
         Ok(Self { dir, file, temporary: Some(name), sync: None })
     }
 
+    /// Makes a symbolic link under a temporary name, which is returned too, and pins what has that name: the guest may have
+    /// exchanged it already.
+    pub(in crate::root) fn create_link(dir: Handle<'a>, text: &[u8]) -> rustix::io::Result<(Self, String)> {
+        let name = unguessable_name()?;
+        retry_on_intr(|| symlinkat(text, dir.as_fd(), &*name))?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::empty())) {
+            Ok(file) => Ok((Self { dir, file, temporary: Some(name.clone()), sync: None }, name)),
+            Err(errno) => {
+                // The first failure is the one to report.
+                let _ = unlinkat(dir.as_fd(), name, AtFlags::empty());
+                Err(errno)
+            }
+        }
+    }
+
     /// Makes the file under its own name and with its mode, where nobody watches; dropped, it is removed.
     #[cfg(feature = "artifacts")]
     pub(in crate::root) fn create_visible(
@@ -130,13 +146,14 @@ impl<'a> Draft<'a> {
     pub(in crate::root) fn finish(
         &mut self,
         access: Access,
+        mode: u32,
         durability: Durability,
     ) -> rustix::io::Result<()> {
         // The bits of the group limit what a list grants, so a private file need not be asked for one.
-        if access.file_mode() & 0o070 != 0 {
+        if mode & 0o070 != 0 {
             acl::strip_file(self.file.as_fd())?;
         }
-        give_access(self.file.as_fd(), access, access.file_mode())?;
+        give_access(self.file.as_fd(), access, mode)?;
         self.make_durable(durability)
     }
 
@@ -169,8 +186,9 @@ impl<'a> Draft<'a> {
                             Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS => NO_EXCLUSIVE_NAMES,
                             _ => self.explain(errno),
                         })?;
-                        self.discard_temporary();
+                        // First, since a daemon that works with paths loses a file that is held as soon as its first name goes.
                         self.verify(leaf)?;
+                        self.discard_temporary();
                     }
                     Err(errno) => return Err(self.explain(errno)),
                 }
@@ -195,6 +213,11 @@ impl<'a> Draft<'a> {
         self.discard_temporary();
         self.verify(leaf)?;
         self.settle()
+    }
+
+    /// The directory that will hold the file.
+    pub(in crate::root) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
     }
 
     /// Gives this very file the name, however many swaps the guest has made. Never replaces anything.
@@ -246,6 +269,12 @@ impl<'a> Draft<'a> {
             // The guest may have moved it already; then it is the guest's own file.
             let _ = unlinkat(self.dir.as_fd(), name, AtFlags::empty());
         }
+    }
+}
+
+impl AsFd for Draft<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -9,12 +9,9 @@
 //!
 //! What remains: without the lock, a call that has begun before the removal may still work in the doomed tree.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, StatxFlags, statx};
-use rustix::path::Arg;
-
+use super::identity::Identity;
 use super::marker::{Kind, kind_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
@@ -30,31 +27,6 @@ pub(in crate::session) struct Home {
     dir: Identity,
 }
 
-/// Which directory it is. While something in it is held open, no other directory gets its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session) struct Identity {
-    device: (u32, u32),
-    inode: u64,
-}
-
-impl Identity {
-    /// Of the directory that is held.
-    pub(in crate::session) fn of(dir: &Root) -> rustix::io::Result<Self> {
-        Self::ask(dir, c"", AtFlags::EMPTY_PATH)
-    }
-
-    /// Of whatever has that name; a link is not followed.
-    pub(in crate::session) fn at(dir: &Root, id: &SessionId) -> rustix::io::Result<Self> {
-        Self::ask(dir, id.as_str(), AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    fn ask(dir: impl AsFd, name: impl Arg, flags: AtFlags) -> rustix::io::Result<Self> {
-        // The time of its making would be another after an overlay has copied it up.
-        let found = statx(dir, name, flags, StatxFlags::INO)?;
-        Ok(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
-    }
-}
-
 impl Home {
     pub(in crate::session) fn new(sessions: &Arc<Root>, id: &SessionId, dir: &Root) -> Result<Self> {
         match Identity::of(dir) {
@@ -65,7 +37,7 @@ impl Home {
 
     /// [`NotFound`](ErrorKind::NotFound) once the session was removed.
     pub(in crate::session) fn check(&self) -> Result<()> {
-        match Identity::at(&self.sessions, &self.id) {
+        match Identity::at(&self.sessions, self.id.as_str()) {
             Ok(now) if now == self.dir => Ok(()),
             Ok(_) => Err(self.removed()),
             Err(errno) if ErrorKind::of(errno) == ErrorKind::NotFound => Err(self.removed()),

@@ -6,6 +6,8 @@
 //! Defence: only the handles of `guest` and `host` are trusted. The three are looked up as components, without
 //! following links, on each use. [`Session::verify`] reports what is there now, [`Session::repair`] puts the directories back.
 //!
+//! Parts that are [apart](Session::from_places) are handles, and the guest cannot replace them.
+//!
 //! What remains: a guest may replace them again after the repair. The next use is refused again.
 
 use std::path::Path;
@@ -99,11 +101,13 @@ impl Session {
     }
 
     fn state_of(&self, part: Part) -> PartState {
-        let found = match self.live_guest() {
-            Ok(guest) => guest.metadata(part),
+        let (root, path) = match self.at(part, ".") {
+            Ok(located) => located,
             Err(error) => return PartState::Unreadable(error),
         };
-        match found {
+        match root.metadata(path) {
+            // A directory that is held has no name once somebody has removed it.
+            Ok(entry) if entry.is_dir() && entry.nlink() == 0 => PartState::Missing,
             Ok(entry) if entry.is_dir() => PartState::Sound,
             Ok(entry) => PartState::Replaced(entry.file_type()),
             Err(error) => match error.kind() {
@@ -117,9 +121,11 @@ impl Session {
     /// Puts back every part that is missing or replaced, re-applies the mode and owner of the others, and returns what
     /// was found before.
     ///
-    /// What is in place of a directory is unlinked; a link is never followed.
+    /// What is in place of a directory is unlinked; a link is never followed. A directory of [its own](Self::from_places) that
+    /// somebody has removed cannot be put back.
     ///
     /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) for that one,
     /// [`Busy`](ErrorKind::Busy) if the guest keeps replacing, [`Denied`](ErrorKind::Denied), and the kinds of every
     /// resolution. The other parts are repaired all the same.
     ///
@@ -139,6 +145,12 @@ impl Session {
     }
 
     fn repair_part(&self, part: Part, state: &PartState) -> Result<()> {
+        if let Some(root) = self.apart(part) {
+            return match state {
+                PartState::Missing => Err(Error::new("repair", part, ErrorKind::NotFound)),
+                _ => root.set_access(".", root.policy().access(), Execute::Clear).map(drop),
+            };
+        }
         if let PartState::Replaced(file_type) = state {
             event::replaced(part.name(), *file_type);
             match self.guest().remove_file(part) {

@@ -33,8 +33,8 @@ impl Session {
     /// workers do not both find the same pending claim.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if another thread or process holds it, [`NotFound`](ErrorKind::NotFound) if the session
-    /// was removed, [`Unsupported`](ErrorKind::Unsupported) where the file system or a filter of system calls has no
+    /// [`Busy`](ErrorKind::Busy) if another thread or process holds it, or the session comes and goes;
+    /// [`NotFound`](ErrorKind::NotFound) if the session was removed, [`Unsupported`](ErrorKind::Unsupported) where the file system or a filter of system calls has no
     /// `flock`.
     ///
     /// # Races

@@ -12,6 +12,9 @@
 
 use std::path::Path;
 
+use rustix::io::Errno;
+
+use super::identity::Identity;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 
@@ -20,6 +23,9 @@ const GROUP: &str = ".group";
 
 const FORMAT: &str = "1";
 const MOST_BYTES: u64 = 4096;
+
+/// How often a name may lead to another directory while it is looked at.
+const MOST_LOOKS: usize = 16;
 
 /// What a directory is, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +55,45 @@ impl Kind {
     }
 }
 
-/// Looks at the directory `name` of `root`.
+/// What the directory `name` of `root` is.
 pub(in crate::session) fn kind_of(root: &Root, name: &str) -> Result<Kind> {
-    for (file, kind) in [(SESSION, Kind::Session), (GROUP, Kind::Group)] {
-        match root.read_contained(Path::new(name).join(file), MOST_BYTES) {
-            Ok(content) => return judge(&content, kind, name),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error.about(name)),
+    look_at(root, name).map(|(kind, _)| kind)
+}
+
+/// Looks at the directory `name` of `root`, and returns it with what it is. The name may lead to another one by then.
+///
+/// A session appears with its marker and loses its name before it. So one look in a directory that is held decides, and what has
+/// no marker is unmarked only if it still has the name.
+pub(in crate::session) fn look_at(root: &Root, name: &str) -> Result<(Kind, Option<Root>)> {
+    for _ in 0..MOST_LOOKS {
+        let dir = match root.descend(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Kind::Nothing, None)),
+            opened => opened?,
+        };
+        if let Some(kind) = marked(&dir, name).map_err(|error| error.about(name))? {
+            return Ok((kind, Some(dir)));
+        }
+        let failed = |errno| Error::from_errno("read marker", name, errno);
+        let held = Identity::of(&dir).map_err(failed)?;
+        match Identity::at(root, name) {
+            Ok(now) if now == held => return Ok((Kind::Unmarked, Some(dir))),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
         }
     }
-    match root.metadata(name) {
-        Ok(_) => Ok(Kind::Unmarked),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kind::Nothing),
-        Err(error) => Err(error),
+    Err(Error::new("read marker", name, ErrorKind::Busy).with_detail("comes and goes"))
+}
+
+/// What the marker of a directory says; none if it has none.
+fn marked(dir: &Root, name: &str) -> Result<Option<Kind>> {
+    for (file, kind) in [(SESSION, Kind::Session), (GROUP, Kind::Group)] {
+        match dir.read_contained(file, MOST_BYTES) {
+            Ok(content) => return judge(&content, kind, name).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(None)
 }
 
 fn judge(content: &[u8], kind: Kind, name: &str) -> Result<Kind> {

@@ -5,6 +5,8 @@ use std::io::Read;
 
 use crate::error::Error;
 use crate::name::AttachmentHint;
+#[cfg(feature = "json")]
+use crate::session::handle::config::Base64;
 
 /// One file of a message, on its way to the guest.
 ///
@@ -20,6 +22,9 @@ pub struct Attachment<'a> {
     pub(super) hint: AttachmentHint<'a>,
     pub(super) content: Content<'a>,
     pub(super) declared: Option<u64>,
+    /// Other forms than those of the config.
+    #[cfg(feature = "json")]
+    pub(super) base64: Option<Base64>,
 }
 
 pub(super) enum Content<'a> {
@@ -33,7 +38,13 @@ pub(super) enum Content<'a> {
 
 impl<'a> Attachment<'a> {
     fn new(content: Content<'a>) -> Self {
-        Self { hint: AttachmentHint::default(), content, declared: None }
+        Self {
+            hint: AttachmentHint::default(),
+            content,
+            declared: None,
+            #[cfg(feature = "json")]
+            base64: None,
+        }
     }
 
     /// An attachment that is in memory.
@@ -42,7 +53,8 @@ impl<'a> Attachment<'a> {
         Self::new(Content::Bytes(bytes.as_ref()))
     }
 
-    /// An attachment in base64: the standard alphabet, padded, with no blanks or line ends. Anything else is refused.
+    /// An attachment in base64, in the forms that the config or [`with_base64`](Self::with_base64) says: unless that is asked for,
+    /// the standard alphabet, padded, with no blanks or line ends. Anything else is refused.
     #[cfg(feature = "json")]
     #[must_use]
     pub fn from_base64(text: &'a str) -> Self {
@@ -59,6 +71,27 @@ impl<'a> Attachment<'a> {
     /// An attachment without content; its outcome is the reason.
     pub(in crate::session) fn unavailable(error: Error) -> Self {
         Self::new(Content::Unavailable(error))
+    }
+
+    /// Which forms of base64 this attachment may have, whatever the config says.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// use beneath::MessageId;
+    /// use beneath::session::{Attachment, Base64};
+    ///
+    /// let photo = Attachment::from_base64("data:image/png;base64,iVBORw0KGgo").with_base64(Base64::Lenient);
+    /// assert!(session.inbox().deliver(&MessageId::new("42"), [photo]).is_complete());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "json")]
+    #[must_use]
+    pub fn with_base64(mut self, forms: Base64) -> Self {
+        self.base64 = Some(forms);
+        self
     }
 
     /// The name that the sender gave.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind};
-use crate::name::{MessageId, SafeName};
+use crate::name::{MessageId, SafePath};
 use crate::root::Removed;
 use crate::session::event;
 use crate::session::handle::Session;
@@ -27,14 +27,18 @@ pub enum Outcome {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SavedFile {
-    /// Its name, derived from what the sender said.
-    pub name: SafeName,
-    /// Its path for the guest, `inbox/<message>/<name>`, relative to the guest's directory.
+    /// Its name, derived from what the sender said: one component, that starts with a dot only if the config
+    /// [keeps](crate::session::Dotfiles::Keep) the dot.
+    pub name: SafePath,
+    /// Its path for the host, `inbox/<message>/<name>`, from [the guest's directory](Session::guest).
+    pub path: String,
+    /// Its path for the guest, `<mount point>/inbox/<message>/<name>`, or `<mount point of the inbox>/<message>/<name>`; what
+    /// [`Inbox::resolve_guest_path`](super::Inbox::resolve_guest_path) reads.
     pub guest_path: String,
     /// How long it is.
     pub bytes: u64,
     /// The name it was meant to have, if something else has that name.
-    pub taken: Option<SafeName>,
+    pub taken: Option<SafePath>,
 }
 
 impl Outcome {
@@ -95,6 +99,24 @@ impl Delivery {
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
+    }
+
+    /// The outcomes of [`outcomes`](Self::outcomes), for whoever keeps them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// use beneath::{MessageId, session::Attachment};
+    ///
+    /// let delivery = session.inbox().deliver(&MessageId::new("42"), [Attachment::from_bytes("hello")]);
+    /// assert_eq!(delivery.into_outcomes().len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn into_outcomes(self) -> Vec<Outcome> {
+        self.outcomes
     }
 
     /// How many attachments were past the limit for [files](crate::session::MessageLimits::files) and not tried.
@@ -158,9 +180,11 @@ impl Delivery {
     /// ```
     pub fn rollback(self) -> Removed {
         let mut removed = Removed::all();
+        let directory: &Path = self.id.as_ref();
         for outcome in self.outcomes {
             let Outcome::Saved(file) = outcome else { continue };
-            match self.session.guest().remove_file(&file.guest_path) {
+            let (root, path) = self.session.located(Part::Inbox, &directory.join(&file.name));
+            match root.remove_file(path) {
                 Ok(()) => removed.files += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
@@ -171,10 +195,11 @@ impl Delivery {
             }
         }
         if self.made_directory {
-            match self.session.guest().remove_dir(Part::Inbox.as_ref().join(&self.id)) {
+            let (root, path) = self.session.located(Part::Inbox, directory);
+            match root.remove_dir(path) {
                 Ok(()) => removed.directories += 1,
                 // It is gone, or something else is in it by now.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotEmpty) => {}
                 // What stays in it is reported.
                 Err(_) if !removed.complete => {}
                 Err(error) => {

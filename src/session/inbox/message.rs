@@ -58,7 +58,7 @@ mod scan;
 /// assert!(delivery.is_complete());
 /// assert_eq!(
 ///     rewritten,
-///     r#"{"n": 1.0, "attachments": [{"type":"photo","name":"attachment-0.jpg","localPath":"inbox/42/attachment-0.jpg"}]}"#,
+///     r#"{"n": 1.0, "attachments": [{"type":"photo","name":"attachment-0.jpg","localPath":"/session/inbox/42/attachment-0.jpg"}]}"#,
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

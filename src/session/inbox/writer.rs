@@ -17,8 +17,9 @@ use super::attachment::{Attachment, Content};
 #[cfg(feature = "json")]
 use super::base64;
 use super::delivery::{Outcome, SavedFile};
+use super::inbound;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{MessageId, SafeName};
+use crate::name::{MessageId, SafePath};
 use crate::root::{Ensured, NewFile, Root};
 use crate::session::handle::Session;
 use crate::session::handle::config::MessageLimits;
@@ -34,6 +35,8 @@ const TOO_LARGE: &str = "the message is larger than the limit";
 /// One delivery under way.
 pub(super) struct Writer<'s> {
     session: &'s Session,
+    id: MessageId,
+    /// From the guest's directory, for reports.
     pub(super) path: String,
     limits: MessageLimits,
     room: Room,
@@ -42,7 +45,7 @@ pub(super) struct Writer<'s> {
     dir: Option<Root>,
     pub(super) made_directory: bool,
     /// Names that are an attachment of this delivery already.
-    used: HashSet<SafeName>,
+    used: HashSet<SafePath>,
 }
 
 /// What the message may still have.
@@ -62,6 +65,7 @@ impl<'s> Writer<'s> {
         let limits = session.config().inbox();
         Self {
             session,
+            id: id.clone(),
             path: format!("{}/{id}", Part::Inbox.name()),
             limits,
             room: Room { bytes: limits.message_bytes(), files: limits.files() },
@@ -73,14 +77,15 @@ impl<'s> Writer<'s> {
     }
 
     pub(super) fn save(&mut self, index: usize, attachment: Attachment<'_>) -> Result<Outcome> {
-        let name = attachment.hint.to_name(index);
+        let name = inbound::name(attachment.hint, index, self.session.config().dotfiles());
         match attachment.content {
             Content::Bytes(bytes) => self.save_bytes(name, bytes, attachment.declared),
             #[cfg(feature = "json")]
             Content::Base64(text) => {
-                self.admit(&name, base64::decoded_length(text))?;
+                let forms = attachment.base64.unwrap_or(self.session.config().base64());
+                self.admit(&name, base64::decoded_length(text, forms))?;
                 let bytes =
-                    base64::decode(text).map_err(|why| refusal(&name, ErrorKind::InvalidData, why))?;
+                    base64::decode(text, forms).map_err(|why| refusal(&name, ErrorKind::InvalidData, why))?;
                 self.save_bytes(name, &bytes, attachment.declared)
             }
             Content::Reader(reader) => self.save_stream(name, reader, attachment.declared),
@@ -88,7 +93,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn save_bytes(&mut self, name: SafeName, bytes: &[u8], declared: Option<u64>) -> Result<Outcome> {
+    fn save_bytes(&mut self, name: SafePath, bytes: &[u8], declared: Option<u64>) -> Result<Outcome> {
         let length = bytes.len() as u64;
         self.admit(&name, length)?;
         compare_sizes(&name, length, declared)?;
@@ -97,7 +102,7 @@ impl<'s> Writer<'s> {
         if let Err(error) = self.check_room(&name, length) {
             return self.find(&name, &expected).ok_or(error);
         }
-        if !self.used.contains(&name) {
+        if self.is_free(&name) {
             let written = match self.directory()?.write_exclusive(&name, bytes) {
                 // The guest has removed the directory since it was opened.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -112,7 +117,7 @@ impl<'s> Writer<'s> {
                 Err(error) => return Err(error),
             }
         }
-        if !self.used.contains(&name) && holds(self.directory()?, &name, &expected) {
+        if self.is_free(&name) && holds(self.directory()?, &name, &expected) {
             return Ok(Outcome::AlreadySaved(self.recall(name, None, length)));
         }
         let mut file = self.directory()?.new_file(&name)?;
@@ -122,7 +127,7 @@ impl<'s> Writer<'s> {
 
     fn save_stream(
         &mut self,
-        name: SafeName,
+        name: SafePath,
         mut reader: impl Read,
         declared: Option<u64>,
     ) -> Result<Outcome> {
@@ -162,10 +167,10 @@ impl<'s> Writer<'s> {
     }
 
     /// Publishes the file under the first name that is free, unless one of them holds the same already.
-    fn publish(&mut self, mut file: NewFile, wanted: SafeName, expected: Expected<'_>) -> Result<Outcome> {
+    fn publish(&mut self, mut file: NewFile, wanted: SafePath, expected: Expected<'_>) -> Result<Outcome> {
         for number in 1..=NAME_TRIES {
-            let name = wanted.numbered(number);
-            if self.used.contains(&name) {
+            let name = inbound::numbered(&wanted, number);
+            if !self.is_free(&name) {
                 continue;
             }
             let taken = (number > 1).then(|| wanted.clone());
@@ -182,10 +187,10 @@ impl<'s> Writer<'s> {
     }
 
     /// Finds what an earlier try of the same delivery has saved, for which no room is needed.
-    fn find(&mut self, wanted: &SafeName, expected: &Expected<'_>) -> Option<Outcome> {
+    fn find(&mut self, wanted: &SafePath, expected: &Expected<'_>) -> Option<Outcome> {
         for number in 1..=NAME_TRIES {
-            let name = wanted.numbered(number);
-            if self.used.contains(&name) {
+            let name = inbound::numbered(wanted, number);
+            if !self.is_free(&name) {
                 continue;
             }
             let dir = self.directory().ok()?;
@@ -202,20 +207,32 @@ impl<'s> Writer<'s> {
     }
 
     /// A file that is new in the message.
-    fn record(&mut self, name: SafeName, taken: Option<SafeName>, bytes: u64) -> SavedFile {
+    fn record(&mut self, name: SafePath, taken: Option<SafePath>, bytes: u64) -> SavedFile {
         self.room.bytes = self.room.bytes.saturating_sub(bytes);
         self.room.files = self.room.files.saturating_sub(1);
         self.recall(name, taken, bytes)
     }
 
     /// A file that was in the message before, and was counted then.
-    fn recall(&mut self, name: SafeName, taken: Option<SafeName>, bytes: u64) -> SavedFile {
+    fn recall(&mut self, name: SafePath, taken: Option<SafePath>, bytes: u64) -> SavedFile {
         self.used.insert(name.clone());
-        SavedFile { guest_path: format!("{}/{name}", self.path), name, bytes, taken }
+        let path = format!("{}/{name}", self.path);
+        let config = self.session.config();
+        let (mount, below) = match config.place(Part::Inbox) {
+            Some(mount) => (mount, format!("{}/{name}", self.id)),
+            None => (config.mount_point(), path.clone()),
+        };
+        let guest_path = format!("{}/{below}", mount.as_str().trim_end_matches('/'));
+        SavedFile { guest_path, path, name, bytes, taken }
+    }
+
+    /// Whether a name may be tried: no attachment of this delivery has it, and it is not the service's own.
+    fn is_free(&self, name: &SafePath) -> bool {
+        !self.used.contains(name) && !self.session.config().is_reserved(name.as_str())
     }
 
     /// Checks a length that no message may have, before anything is written or looked up.
-    fn admit(&self, name: &SafeName, length: u64) -> Result<()> {
+    fn admit(&self, name: &SafePath, length: u64) -> Result<()> {
         if length > self.limits.file_bytes() {
             return Err(refusal(name, ErrorKind::TooLarge, "is larger than the limit for a file"));
         }
@@ -226,7 +243,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Checks what is left for this message.
-    fn check_room(&self, name: &SafeName, length: u64) -> Result<()> {
+    fn check_room(&self, name: &SafePath, length: u64) -> Result<()> {
         if self.room.files == 0 {
             return Err(refusal(name, ErrorKind::TooMany, "the message has as many files as the limit"));
         }
@@ -239,8 +256,12 @@ impl<'s> Writer<'s> {
     /// The message's directory, looked up once and then held: no link can come between.
     fn directory(&mut self) -> Result<&Root> {
         if self.dir.is_none() {
-            self.session.alive()?;
-            let (dir, how) = self.session.guest().ensure_and_descend(&self.path)?;
+            if self.session.config().is_reserved(self.id.as_str()) {
+                let error = Error::new(OPERATION, &self.path, ErrorKind::InvalidName);
+                return Err(error.with_detail("is reserved"));
+            }
+            let (root, path) = self.session.at(Part::Inbox, &self.id)?;
+            let (dir, how) = root.ensure_and_descend(path)?;
             let first = !self.made_directory && self.used.is_empty();
             self.made_directory |= how == Ensured::Created;
             if how == Ensured::Existed && first {
@@ -280,7 +301,7 @@ impl Expected<'_> {
 }
 
 /// Whether the entry is a plain file with that content. One that may not be read is somebody else's.
-fn holds(dir: &Root, name: &SafeName, expected: &Expected<'_>) -> bool {
+fn holds(dir: &Root, name: &SafePath, expected: &Expected<'_>) -> bool {
     let Ok(file) = dir.open_contained(name) else { return false };
     if file.len_hint() != expected.len() {
         return false;
@@ -305,7 +326,7 @@ fn holds(dir: &Root, name: &SafeName, expected: &Expected<'_>) -> bool {
     }
 }
 
-fn compare_sizes(name: &SafeName, length: u64, declared: Option<u64>) -> Result<()> {
+fn compare_sizes(name: &SafePath, length: u64, declared: Option<u64>) -> Result<()> {
     match declared {
         Some(declared) if declared != length => {
             Err(refusal(name, ErrorKind::InvalidData, "is not of the size that was said"))
@@ -314,6 +335,6 @@ fn compare_sizes(name: &SafeName, length: u64, declared: Option<u64>) -> Result<
     }
 }
 
-fn refusal(name: &SafeName, kind: ErrorKind, why: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+fn refusal(name: &SafePath, kind: ErrorKind, why: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(OPERATION, name, kind).with_detail(why)
 }

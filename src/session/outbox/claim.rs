@@ -8,18 +8,20 @@
 //!
 //! What remains: a guest that holds a file open can still write to it.
 
-use std::ffi::OsString;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use super::collected::{Collected, Collector, one_name};
 use super::slot::Slot;
 use super::ticket::Ticket;
 use crate::error::{ErrorKind, Result};
-use crate::name::{MessageId, SafePath};
-use crate::root::{FileType, Metadata, Removed, Root};
+use crate::name::{GuestPath, MessageId};
+use crate::root::{ContainedFile, Durability, FileType, HardLinks, Metadata, Removed, Root};
 use crate::session::event;
 use crate::session::handle::Session;
 use crate::session::handle::parts::{Part, TRASH};
-use crate::session::limited::LimitedFile;
+use crate::session::limited::{LimitedFile, start_of};
 use crate::session::listing::Listing;
 use crate::session::sweep::remove_entry;
 
@@ -46,6 +48,8 @@ pub enum Place {
 pub struct Claim {
     pub(super) session: Session,
     id: MessageId,
+    /// The name that the guest gave to its directory.
+    name: OsString,
     slot: Slot,
     place: Place,
     /// Held from the moment of the claim; a pending one is opened when it is used.
@@ -65,8 +69,11 @@ pub struct Undeclared {
 }
 
 impl Claim {
-    pub(super) fn new(session: &Session, id: MessageId, slot: Slot, place: Place, dir: Option<Root>) -> Self {
-        Self { session: session.clone(), id, slot, place, dir }
+    pub(super) fn new(session: &Session, name: &OsStr, slot: Slot, place: Place, dir: Option<Root>) -> Self {
+        let (id, name) = (MessageId::of_directory(name), name.to_owned());
+        // The message is the guest's wherever it is.
+        let dir = dir.map(|dir| dir.with_policy(session.policy_of(Part::Outbox)));
+        Self { session: session.clone(), id, name, slot, place, dir }
     }
 
     /// The message's id, as the guest chose it. A guest may use it again for another message.
@@ -75,16 +82,23 @@ impl Claim {
         &self.id
     }
 
+    /// The name that the guest gave to the message's directory: any bytes. It is the [id](Self::id)'s own, or the id as it is written.
+    #[must_use]
+    pub fn directory_name(&self) -> &OsStr {
+        &self.name
+    }
+
     /// What names this claim, and no other: the key for the service's record of what was sent.
     #[must_use]
     pub fn ticket(&self) -> &Ticket {
         &self.slot.ticket
     }
 
-    /// How often [`collect`](super::Outbox::collect) has handed it out, this time included; 1 for a new claim.
+    /// How often it was given out, this time included: by [`claim`](super::Outbox::claim) the first time, then by
+    /// [`collect`](super::Outbox::collect) and [`claim_pending`](super::Outbox::claim_pending). It survives the host.
     ///
     /// It is a hint, to give up on a message that makes the service fail each time. An attempt that could not be counted, on a
-    /// full disk, is made nevertheless.
+    /// full disk, is made nevertheless, and a power cut may undo the last counts.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.slot.attempts
@@ -99,9 +113,13 @@ impl Claim {
     /// The same claim, about to be handed out once more.
     pub(super) fn again(mut self) -> Self {
         let next = self.slot.again();
-        // It is on the disk before anything is done, so that attempts that end with the host's death count too.
-        let counted =
-            self.session.claimed().and_then(|shelf| shelf.move_to(self.slot.name(), shelf, next.name()));
+        // It is done before anything else is, so that attempts that end with the host's death count too. It is not synced: the
+        // claim is durable under either name.
+        let counted = self.session.claimed().and_then(|shelf| {
+            let policy = shelf.policy().clone().with_durability(Durability::None);
+            let shelf = shelf.try_clone()?.with_policy(policy);
+            shelf.move_to(self.slot.name(), &shelf, next.name())
+        });
         match counted {
             Ok(_) => self.slot = next,
             Err(error) => event::refused("collect", &error),
@@ -112,8 +130,12 @@ impl Claim {
     /// Reads the declared files, within the config's limits.
     ///
     /// There is one outcome for each name, in the order they were first declared; a name that is repeated is read
-    /// once. A file that is missing, linked, special or too large, or a name that is not one safe component, is an
-    /// outcome with the reason, and the others are read.
+    /// once. A file that is missing, linked, special, too large or of a type that the
+    /// [config](crate::SessionsConfig::with_types) does not accept, or a name that is not one component, is an outcome with the
+    /// reason, and the others are read.
+    ///
+    /// A name that some file can have is taken as it is, byte for byte. Any other is read in the config's
+    /// [spelling](crate::SessionsConfig::with_spelling): `./a` and `<mount point>/outbox/<message>/a` are `a`.
     ///
     /// # Errors
     /// Whatever is not the guest's doing and may be better [next time](crate::Error::is_transient), for any of the files: no
@@ -123,9 +145,10 @@ impl Claim {
     ///
     /// # Races
     /// As [`Root::read_contained`].
-    pub fn read<N: AsRef<str>>(&self, declared: impl IntoIterator<Item = N>) -> Result<Collected<Vec<u8>>> {
+    pub fn read<N: AsRef<OsStr>>(&self, declared: impl IntoIterator<Item = N>) -> Result<Collected<Vec<u8>>> {
         self.collect(declared, |dir, name, limit| {
             let bytes = dir.read_contained(name, limit)?;
+            self.check_type(name, &bytes)?;
             let length = bytes.len() as u64;
             Ok((bytes, length))
         })
@@ -141,21 +164,35 @@ impl Claim {
     ///
     /// # Races
     /// As [`Root::open_contained`].
-    pub fn open<N: AsRef<str>>(
+    pub fn open<N: AsRef<OsStr>>(
         &self,
         declared: impl IntoIterator<Item = N>,
     ) -> Result<Collected<LimitedFile>> {
         self.collect(declared, |dir, name, limit| {
-            let file = LimitedFile::new("read", dir.open_contained(name)?, name, limit)?;
+            let file = LimitedFile::new("read", self.open_typed(dir, name)?, name, limit)?;
             let length = file.len_hint();
             Ok((file, length))
         })
     }
 
-    fn collect<N: AsRef<str>, T>(
+    /// Opens a file, if the config accepts its type.
+    pub(super) fn open_typed(&self, dir: &Root, name: &GuestPath) -> Result<ContainedFile> {
+        let mut file = dir.open_contained(name)?;
+        if self.session.config().types().is_some() {
+            let start = start_of(&mut file, name.as_path())?;
+            self.check_type(name, &start)?;
+        }
+        Ok(file)
+    }
+
+    fn check_type(&self, name: &GuestPath, start: &[u8]) -> Result<()> {
+        self.session.config().types().map_or(Ok(()), |types| types.check(name, start).map(drop))
+    }
+
+    fn collect<N: AsRef<OsStr>, T>(
         &self,
         declared: impl IntoIterator<Item = N>,
-        take: impl Fn(&Root, &SafePath, u64) -> Result<(T, u64)>,
+        take: impl Fn(&Root, &GuestPath, u64) -> Result<(T, u64)>,
     ) -> Result<Collected<T>> {
         let opened;
         let dir = match &self.dir {
@@ -167,7 +204,8 @@ impl Claim {
         };
         let mut collector = Collector::new("read", self.session.config().outbox());
         for raw in declared {
-            collector.add(raw.as_ref(), |name, limit| take(dir, name, limit))?;
+            let name = self.file_name("read", raw.as_ref());
+            collector.add(raw.as_ref(), name, |name, limit| take(dir, name, limit))?;
         }
         Ok(collector.finish())
     }
@@ -179,30 +217,29 @@ impl Claim {
     ///
     /// # Races
     /// It is no snapshot.
-    pub fn undeclared<N: AsRef<str>>(
+    pub fn undeclared<N: AsRef<OsStr>>(
         &self,
         declared: impl IntoIterator<Item = N>,
     ) -> Result<Listing<Undeclared>> {
-        let declared: std::collections::HashSet<OsString> =
-            declared.into_iter().map(|name| OsString::from(name.as_ref())).collect();
+        // What no file can be called is declared by nobody.
+        let named = |raw: N| self.file_name("list", raw.as_ref()).ok();
+        let declared: HashSet<OsString> =
+            declared.into_iter().filter_map(named).map(|name| name.as_path().into()).collect();
+        let several = self.session.policy_of(Part::Outbox).hard_links() == HardLinks::Allow;
         let mut list = Listing::default();
         for entry in self.directory()?.list(".")? {
             let entry = entry?;
             if declared.contains(entry.file_name()) {
                 continue;
             }
+            list.total += 1;
             if list.entries.len() >= UNDECLARED {
                 list.truncated = true;
                 break;
             }
             let refusal = match entry.metadata().file_type() {
                 FileType::Symlink => Some(ErrorKind::Symlink),
-                FileType::File if entry.metadata().nlink() > 1 => Some(ErrorKind::HardLinked),
-                FileType::File
-                    if entry.file_name().to_str().is_none_or(|name| one_name(name, "list").is_err()) =>
-                {
-                    Some(ErrorKind::InvalidName)
-                }
+                FileType::File if entry.metadata().nlink() > 1 && !several => Some(ErrorKind::HardLinked),
                 FileType::File => None,
                 _ => Some(ErrorKind::NotRegular),
             };
@@ -248,8 +285,9 @@ impl Claim {
             // A person has removed one of the two directories: look them up again.
             Err(_) => {
                 let trash = self.session.host().ensure_and_descend(TRASH)?.0;
-                let slot = match self.session.host().remove_tree_quarantined(self.slot.path(), &trash, budget)
-                {
+                let remove =
+                    |slot: &Slot| self.session.host().remove_tree_quarantined(slot.path(), &trash, budget);
+                let slot = match self.at_slot(remove) {
                     Err(error) if error.kind() == ErrorKind::NotFound => Removed::all(),
                     removed => removed?,
                 };
@@ -270,25 +308,29 @@ impl Claim {
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) if the guest has used the id again, [`Symlink`](ErrorKind::Symlink)
-    /// if `outbox` was replaced, and the kinds of every resolution. The claim is then still pending.
+    /// if `outbox` was replaced, and the kinds of every resolution. The claim is then still pending. The message gets the name back
+    /// that the guest gave it.
     ///
     /// # Races
     /// From then on the guest can change it again. On a file system without `RENAME_NOREPLACE` an empty directory that
     /// the guest has put there is replaced.
     pub fn release(self) -> Result<()> {
-        let guest = self.session.live_guest()?;
-        let there = Part::Outbox.as_ref().join(&self.id);
+        self.at_slot(|slot| self.put_back(slot))
+    }
+
+    fn put_back(&self, slot: &Slot) -> Result<()> {
+        let (root, there) = self.session.at(Part::Outbox, &self.name)?;
         // A sync that fails does no harm: after a power cut it is pending again.
         let _ = match self.place {
             Place::Moved => {
-                guest.ensure_dir(Part::Outbox)?;
-                self.session.host().move_to(self.slot.path().join(&self.id), guest, there)?
+                if self.session.apart(Part::Outbox).is_none() {
+                    root.ensure_dir(Part::Outbox)?;
+                }
+                self.session.host().move_to(slot.path().join(&self.name), root, there)?
             }
-            Place::InPlace(_) => {
-                guest.move_to(Part::Outbox.as_ref().join(self.slot.aside()), guest, there)?
-            }
+            Place::InPlace(_) => root.move_to(self.aside(), root, there)?,
         };
-        self.slot.forget(&self.session, &self.id);
+        slot.forget(&self.session, &self.name);
         Ok(())
     }
 
@@ -296,11 +338,51 @@ impl Claim {
         self.session.alive()?;
         match (&self.dir, self.place) {
             (Some(dir), _) => dir.try_clone(),
-            (None, Place::Moved) => self.session.host().descend(self.slot.path().join(&self.id)),
+            (None, Place::Moved) => {
+                self.at_slot(|slot| self.opened(self.session.host(), slot.path().join(&self.name)))
+            }
             (None, Place::InPlace(_)) => {
-                self.session.guest().descend(Part::Outbox.as_ref().join(self.slot.aside()))
+                self.opened(self.session.located(Part::Outbox, Path::new(".")).0, self.aside())
             }
         }
+    }
+
+    /// Calls `call` with the directory of this claim among the claims. Whoever has counted an attempt meanwhile has renamed it.
+    fn at_slot<T>(&self, call: impl Fn(&Slot) -> Result<T>) -> Result<T> {
+        let error = match call(&self.slot) {
+            Err(error) if error.kind() == ErrorKind::NotFound => error,
+            result => return result,
+        };
+        self.slot.renamed(&self.session)?.map_or(Err(error), |slot| call(&slot))
+    }
+
+    fn opened(&self, root: &Root, path: PathBuf) -> Result<Root> {
+        Ok(root.descend(path)?.with_policy(self.session.policy_of(Part::Outbox)))
+    }
+
+    /// Where a message in place is.
+    fn aside(&self) -> PathBuf {
+        self.session.located(Part::Outbox, self.slot.aside().as_ref()).1
+    }
+
+    /// The file in the message that is declared by `raw`.
+    pub(super) fn file_name(&self, operation: &'static str, raw: &OsStr) -> Result<GuestPath> {
+        let refused = match one_name(raw, operation) {
+            Err(error) => error,
+            exact => return exact,
+        };
+        let is_absolute = raw.as_encoded_bytes().trim_ascii_start().starts_with(b"/");
+        let meant = match is_absolute {
+            true => match self.session.resolve(raw) {
+                Ok((Part::Outbox, path)) => {
+                    GuestPath::new(&self.name).ok().and_then(|message| path.strip_prefix(&message))
+                }
+                _ => None,
+            },
+            // From the message, and not from the workspace.
+            false => GuestPath::parse(raw, &[], self.session.config().spelling()).ok(),
+        };
+        meant.filter(|path| path.depth() == 1).ok_or(refused)
     }
 }
 

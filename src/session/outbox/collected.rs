@@ -8,10 +8,12 @@
 //! What remains: a file may change between two reads.
 
 use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::GuestPath;
 use crate::session::event;
 use crate::session::handle::config::MessageLimits;
 
@@ -35,16 +37,22 @@ pub struct Collected<T> {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CollectedFile<T> {
-    /// The name as it was declared; not escaped. If the content is there, it is one component and safe to show.
-    pub name: String,
+    /// The name as it was declared; not escaped, and any bytes. Serialised as text, with what is not UTF-8 in it replaced.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
+    pub name: OsString,
     /// The content, or why there is none.
     pub content: Result<T>,
 }
 
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(name: &OsStr, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(&name.to_string_lossy())
+}
+
 impl<T> Collected<T> {
     /// The files that were read or opened, by name.
-    pub fn found(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.files.iter().filter_map(|file| Some((file.name.as_str(), file.content.as_ref().ok()?)))
+    pub fn found(&self) -> impl Iterator<Item = (&OsStr, &T)> {
+        self.files.iter().filter_map(|file| Some((file.name.as_os_str(), file.content.as_ref().ok()?)))
     }
 
     /// The others, by name, and why they were not.
@@ -67,7 +75,7 @@ pub(super) struct Collector<T> {
     /// How many bytes and files the message may still have.
     room: u64,
     files_left: u64,
-    seen: HashSet<String>,
+    seen: HashSet<OsString>,
     collected: Collected<T>,
 }
 
@@ -83,38 +91,44 @@ impl<T> Collector<T> {
         }
     }
 
-    /// Takes one declared file with `take`, which gets the name and the most bytes, and gives the content and its length.
+    /// Takes one declared file with `take`, which gets its name and the most bytes, and gives the content and its length.
     ///
     /// # Errors
     /// What the guest has not caused, and may be different next time.
     pub(super) fn add(
         &mut self,
-        raw: &str,
-        take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>,
+        raw: &OsStr,
+        name: Result<GuestPath>,
+        take: impl FnOnce(&GuestPath, u64) -> Result<(T, u64)>,
     ) -> Result<()> {
-        if self.seen.contains(raw) {
+        // Two spellings of one name are one file.
+        let known = name.as_ref().map_or(raw, |name| name.as_ref());
+        if self.seen.contains(known) {
             self.collected.repeated += 1;
             return Ok(());
         }
-        self.seen.insert(raw.to_owned());
-        let content = match self.take(raw, take) {
+        self.seen.insert(known.to_owned());
+        let content = match name.and_then(|name| self.take(&name, take)) {
             Err(error) if error.is_transient() => return Err(error),
             content => content.inspect_err(|error| event::refused(self.operation, error)),
         };
-        let name = (0..=raw.len().min(NAME_SHOWN)).rev().find_map(|end| raw.get(..end)).unwrap_or_default();
+        let name = OsStr::from_bytes(raw.as_bytes().get(..NAME_SHOWN).unwrap_or(raw.as_bytes()));
         self.collected.files.push(CollectedFile { name: name.to_owned(), content });
         Ok(())
     }
 
-    fn take(&mut self, raw: &str, take: impl FnOnce(&SafePath, u64) -> Result<(T, u64)>) -> Result<T> {
-        let name = one_name(raw, self.operation)?;
-        let refuse = |kind, why: &'static str| Err(Error::new(self.operation, &name, kind).with_detail(why));
+    fn take(
+        &mut self,
+        name: &GuestPath,
+        take: impl FnOnce(&GuestPath, u64) -> Result<(T, u64)>,
+    ) -> Result<T> {
+        let refuse = |kind, why: &'static str| Err(Error::new(self.operation, name, kind).with_detail(why));
         if self.files_left == 0 {
             return refuse(ErrorKind::TooMany, "more files than the limit");
         }
         self.files_left -= 1;
         let limit = self.limits.file_bytes().min(self.room);
-        match take(&name, limit) {
+        match take(name, limit) {
             Ok((content, length)) => {
                 self.room = self.room.saturating_sub(length);
                 Ok(content)
@@ -131,9 +145,9 @@ impl<T> Collector<T> {
     }
 }
 
-/// A name that may be read: one component, a dotfile included.
-pub(super) fn one_name(raw: &str, operation: &'static str) -> Result<SafePath> {
-    let path = SafePath::new(raw).map_err(|error| match error.kind() {
+/// A name that a file in the message may have: one component.
+pub(super) fn one_name(raw: &OsStr, operation: &'static str) -> Result<GuestPath> {
+    let path = GuestPath::new(raw).map_err(|error| match error.kind() {
         ErrorKind::Escape => error.again(operation),
         _ => error.again(operation).with_kind(ErrorKind::InvalidName),
     })?;

@@ -6,6 +6,8 @@
 //!
 //! What remains: a sender that writes meanwhile decides what is copied.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::claim::Claim;
 use super::collected::Collector;
 use crate::error::{Error, Result};
-use crate::name::MessageId;
+use crate::name::{GuestPath, MessageId};
 use crate::session::inbox::{Attachment, Delivery, Inbox};
 use crate::session::limited::LimitedFile;
 
@@ -23,7 +25,7 @@ impl Claim {
     /// Delivers the declared files to another session's inbox, as the message `id` there.
     ///
     /// Both sides are contained on their own. Files are copied, one at a time, so that neither guest holds anything of
-    /// the other's; a file that cannot be read is a refused outcome of the delivery. Tried again after a crash, it
+    /// the other's. The inbox gives each a [`SafeName`](crate::SafeName) made from its own; a file that cannot be read is a refused outcome of the delivery. Tried again after a crash, it
     /// finds what it had copied.
     ///
     /// The limits of both sides hold, those of the sender's outbox for what is really read: a file that grows meanwhile
@@ -54,35 +56,44 @@ impl Claim {
     /// assert!(claim.clear().is_complete());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn forward<N: AsRef<str>>(
+    pub fn forward<N: AsRef<OsStr>>(
         &self,
         declared: impl IntoIterator<Item = N>,
         inbox: &Inbox,
         id: &MessageId,
     ) -> Result<Delivery> {
         let dir = self.directory()?;
-        let mut collector: Collector<()> = Collector::new(OPERATION, self.session.config().outbox());
+        let mut collector: Collector<GuestPath> = Collector::new(OPERATION, self.session.config().outbox());
         // Names first, files later: one descriptor at a time.
         for raw in declared {
-            collector.add(raw.as_ref(), |_, _| Ok(((), 0)))?;
+            let name = self.file_name(OPERATION, raw.as_ref());
+            collector.add(raw.as_ref(), name, |name, _| Ok((name.clone(), 0)))?;
         }
         let names = collector.finish();
         let room = AtomicU64::new(self.session.config().outbox().message_bytes());
         let most = self.session.config().outbox().file_bytes();
-        let attachments: Vec<(String, Option<Error>)> =
-            names.files.into_iter().map(|file| (file.name, file.content.err())).collect();
+        let attachments: Vec<(&Path, Cow<'_, str>, Option<&Error>)> = names
+            .files
+            .iter()
+            .map(|file| match &file.content {
+                Ok(name) => (name.as_path(), name.as_path().to_string_lossy(), None),
+                Err(error) => (Path::new(&file.name), file.name.to_string_lossy(), Some(error)),
+            })
+            .collect();
         let delivery = inbox.deliver(
             id,
-            attachments.iter().map(|(name, refused)| {
+            attachments.iter().map(|(name, hint, refused)| {
                 let opened = match refused {
                     Some(error) => Err(Error::new(OPERATION, name, error.kind())),
-                    None => dir.open_contained(name).and_then(|file| {
-                        let most = most.min(room.load(Ordering::Relaxed));
-                        LimitedFile::new(OPERATION, file, Path::new(name), most)
-                    }),
+                    None => {
+                        GuestPath::new(name).and_then(|name| self.open_typed(&dir, &name)).and_then(|file| {
+                            let most = most.min(room.load(Ordering::Relaxed));
+                            LimitedFile::new(OPERATION, file, name, most)
+                        })
+                    }
                 };
                 match opened {
-                    Ok(file) => Attachment::from_reader(Counted { file, room: &room }).with_name(name),
+                    Ok(file) => Attachment::from_reader(Counted { file, room: &room }).with_name(hint),
                     Err(error) => Attachment::unavailable(error),
                 }
             }),

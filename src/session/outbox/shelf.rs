@@ -8,17 +8,28 @@
 //!
 //! | on disk | meaning | after a crash |
 //! |---|---|---|
-//! | `outbox/<id>/` | the guest has sent it | claimed by the next turn |
+//! | `outbox/<name>/` | the guest has sent it | claimed by the next turn |
 //! | `claimed/<ticket>/`, empty | a claim has begun, nothing was taken | removed by the next turn |
-//! | `claimed/<ticket>/<id>/` | claimed | pending |
-//! | `claimed/<ticket>/<id>`, a file, and `outbox/.beneath-<ticket>/` | claimed in place | pending |
-//! | `claimed/<ticket>/<id>`, a file, alone | nothing was taken, or the guest has removed it | removed after a minute |
+//! | `claimed/<ticket>/<name>/` | claimed | pending |
+//! | `claimed/<ticket>/<name>`, a file, and `outbox/.beneath-<ticket>/` | claimed in place | pending |
+//! | `claimed/<ticket>/<name>`, a file, alone | nothing was taken, or the guest has removed it | removed after a minute |
+//! | the same, and the outbox is not the one that the file names | it is not mounted, or the guest has replaced it | reported, and removed by the sweep |
 //! | `trash/<ticket>`, with or without `outbox/.beneath-<ticket>/` | cleared | removed by the sweep |
 //! | `outbox/.beneath-<ticket>`, alone | the guest's own, or left by a sweep that was cut short | reported, and removed by the sweep |
 //!
 //! Each step from one row to the next is one rename or the creation of one entry, and only a rename that succeeded makes a claim.
-//! The ticket never changes, so a record of tickets says what was sent, however often an id is used. The name has the
-//! number of attempts at its end from the second one on: `<ticket>.2`.
+//! The ticket never changes, so a record of tickets says what was sent, however often an id is used. The message keeps the name that
+//! the guest gave it, whatever that is: the id follows from it, and it goes back under it.
+//!
+//! From the second attempt on the directory of a claim has the number of attempts at its end. Counting is one rename on every
+//! file system, from `<ticket>` to `<ticket>.2` and so on, before the claim is given out:
+//!
+//! | dies | after a crash | after a power cut |
+//! |---|---|---|
+//! | before the rename | pending, not counted | pending, not counted |
+//! | after it | pending, counted | pending, counted or not: it is not synced |
+//!
+//! In every case there is one directory for the ticket, with the message in it.
 //!
 //! In place means under another name in the outbox. That takes the right to write to `outbox` and nothing else, not even
 //! to the message itself, whose parent stays the same. The guest sees that name, and can take the message back or
@@ -27,8 +38,9 @@
 //! What remains: a guest that moves a message in place back to its id has sent it once more, as it could have by a copy.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::claim::{Claim, Place};
 use super::slot::Slot;
@@ -45,28 +57,30 @@ use crate::session::sweep::age;
 const TRIES: u32 = 16;
 /// How long a claim may take from its empty directory to the message in it, where other workers may be at work.
 pub(super) const BEGUN: Duration = Duration::from_secs(60);
-/// The longest note of a claim in place.
-const NOTE: u64 = 32;
+/// The longest note of a claim in place: why it is one, and in which outbox.
+const NOTE: u64 = 80;
 
 /// Takes a message.
-pub(super) fn take(session: &Session, id: &MessageId) -> Result<Option<Claim>> {
-    let there = Part::Outbox.as_ref().join(id);
+pub(super) fn take(session: &Session, name: &OsStr) -> Result<Option<Claim>> {
+    let (root, there) = session.located(Part::Outbox, name.as_ref());
     for _ in 0..TRIES {
         let slot = Slot::new()?;
         let shelf = make(session, &slot)?;
-        let failed = match session.guest().move_to(&there, &shelf, id) {
-            Ok(synced) => return moved(session, &slot, &shelf, id, synced),
+        let failed = match root.move_to(&there, &shelf, name) {
+            Ok(synced) => return moved(session, &slot, &shelf, name, synced),
             Err(error) => error,
         };
         let why = failed.kind();
         let noted = match why {
-            // The note comes first, so that a message that has left its name is known.
             ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
-                shelf.write_exclusive(id, format!("{why:?}"))
+                note(session, &shelf, name, why)
             }
             _ => Err(failed),
         };
-        let Err(error) = noted else { return take_in_place(session, &slot, id, why) };
+        let error = match noted {
+            Ok(outbox) => return take_in_place(session, &outbox, &slot, name, why),
+            Err(error) => error,
+        };
         // If not the message but the place for it was missing, somebody has tidied the empty directory away.
         let tidied = slot.remove(session).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         match error.kind() {
@@ -92,21 +106,21 @@ fn moved(
     session: &Session,
     slot: &Slot,
     shelf: &Root,
-    id: &MessageId,
+    name: &OsStr,
     synced: Result<()>,
 ) -> Result<Option<Claim>> {
-    let there = Part::Outbox.as_ref().join(id);
-    match shelf.descend(id) {
+    let (root, there) = session.located(Part::Outbox, name.as_ref());
+    match shelf.descend(name) {
         Ok(dir) => {
             synced.map_err(|error| unsynced(error, &there))?;
-            Ok(Some(Claim::new(session, id.clone(), slot.clone(), Place::Moved, Some(dir))))
+            Ok(Some(Claim::new(session, name, slot.clone(), Place::Moved, Some(dir))))
         }
         Err(error) if is_no_directory(&error) => {
             // If its name is taken again, the guest has put two things there that are no message.
-            if shelf.move_to(id, session.guest(), &there).is_err() {
-                let _ = shelf.remove_file(id);
+            if shelf.move_to(name, root, &there).is_err() {
+                let _ = shelf.remove_file(name);
             }
-            slot.forget(session, id);
+            slot.forget(session, name);
             Err(error.about(there))
         }
         // It is claimed, and the next turn finds it pending.
@@ -114,29 +128,46 @@ fn moved(
     }
 }
 
+/// Opens the outbox, and notes that a message is about to get another name in it. The note comes first, so that a message that has left its
+/// name is known.
+fn note(session: &Session, shelf: &Root, name: &OsStr, why: ErrorKind) -> Result<Root> {
+    let outbox = session.open_part(Part::Outbox)?;
+    shelf.write_exclusive(name, format!("{why:?} {}", identity(&outbox)?))?;
+    Ok(outbox)
+}
+
+/// What tells a directory from any other, also after it was mounted anew.
+fn identity(dir: &Root) -> Result<String> {
+    let dir = dir.metadata(".")?;
+    let born = dir.created().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    Ok(format!("{} {}", dir.ino(), born.unwrap_or_default().as_nanos()))
+}
+
 /// Gives a message another name in the outbox. If that fails, the note is taken back.
-fn take_in_place(session: &Session, slot: &Slot, id: &MessageId, why: ErrorKind) -> Result<Option<Claim>> {
-    let there = Part::Outbox.as_ref().join(id);
-    let renamed = session.guest().descend(Part::Outbox).and_then(|outbox| {
-        let synced = outbox.move_to(id, &outbox, slot.aside())?;
-        Ok((outbox, synced))
-    });
-    let (outbox, synced) = match renamed {
-        Ok(renamed) => renamed,
+fn take_in_place(
+    session: &Session,
+    outbox: &Root,
+    slot: &Slot,
+    name: &OsStr,
+    why: ErrorKind,
+) -> Result<Option<Claim>> {
+    let (_, there) = session.located(Part::Outbox, name.as_ref());
+    let synced = match outbox.move_to(name, outbox, slot.aside()) {
+        Ok(synced) => synced,
         Err(error) => {
-            slot.forget(session, id);
+            slot.forget(session, name);
             return if error.kind() == ErrorKind::NotFound { Ok(None) } else { Err(error.about(there)) };
         }
     };
     match outbox.descend(slot.aside()) {
         Ok(dir) => {
             synced.map_err(|error| unsynced(error, &there))?;
-            Ok(Some(Claim::new(session, id.clone(), slot.clone(), Place::InPlace(why), Some(dir))))
+            Ok(Some(Claim::new(session, name, slot.clone(), Place::InPlace(why), Some(dir))))
         }
         Err(error) if is_no_directory(&error) => {
             // If its name is taken again, it stays under the new one for the sweep.
-            let _ = outbox.move_to(slot.aside(), &outbox, id);
-            slot.forget(session, id);
+            let _ = outbox.move_to(slot.aside(), outbox, name);
+            slot.forget(session, name);
             Err(error.about(there))
         }
         Err(error) => Err(error.about(there)),
@@ -202,14 +233,14 @@ fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Cl
         }
         return Ok(None);
     };
-    let id = entry.file_name().to_str().and_then(|name| MessageId::from_component(name).ok());
-    let place = match (&id, entry.metadata().file_type()) {
-        (Some(_), FileType::Directory) => Some(Place::Moved),
-        (Some(id), FileType::File) => {
-            let place = place_of_note(session, &slot, &path.join(entry.path()))?;
+    let name = entry.file_name();
+    let place = match entry.metadata().file_type() {
+        FileType::Directory => Some(Place::Moved),
+        FileType::File => {
+            let place = look_aside(session, &slot, &path.join(entry.path()))?;
             // The guest has taken its message back, or removed it.
             if place.is_none() && age(entry.metadata()) >= BEGUN {
-                slot.forget(session, id);
+                slot.forget(session, name);
             }
             place
         }
@@ -219,32 +250,68 @@ fn look_into(session: &Session, slot: Slot, begun: Duration) -> Result<Option<Cl
             None
         }
     };
-    let (Some(id), Some(place)) = (id, place) else { return Ok(None) };
+    let Some(place) = place else { return Ok(None) };
     session.host().sync_dir(&path)?;
-    if place != Place::Moved {
-        match session.guest().sync_dir(Part::Outbox) {
-            Err(error) if error.kind() != ErrorKind::Denied => return Err(error),
+    Ok(Some(Claim::new(session, name, slot, place, None)))
+}
+
+/// Where a message in place is, durable if the policy asks for that.
+///
+/// A note without its message, which the guest may have removed, stays for a minute: another worker may be about to move the message. If
+/// the outbox is not the one of the note, nobody can say what became of the message, and the note stays until it is swept.
+fn look_aside(session: &Session, slot: &Slot, note: &Path) -> Result<Option<Place>> {
+    let is_missing = |error: &Error| is_no_directory(error) || error.kind() == ErrorKind::NotFound;
+    let outbox = match session.open_part(Part::Outbox) {
+        Err(error) if is_missing(&error) => None,
+        outbox => Some(outbox?),
+    };
+    let note = session.host().read_contained(note, NOTE);
+    if let Some(outbox) = &outbox {
+        match outbox.metadata(slot.aside()) {
+            Ok(entry) if entry.is_dir() => {
+                match outbox.sync_dir(".") {
+                    Err(error) if error.kind() != ErrorKind::Denied => return Err(error),
+                    _ => {}
+                }
+                let why = read_note(&note?).map_or(ErrorKind::Denied, |(why, _)| why);
+                return Ok(Some(Place::InPlace(why)));
+            }
+            Err(error) if !is_missing(&error) => return Err(error),
             _ => {}
         }
     }
-    Ok(Some(Claim::new(session, id, slot, place, None)))
+    let note = match note {
+        // Not the host's: a file that the guest had in place of a message, taken just before a crash.
+        Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::HardLinked) => return Ok(None),
+        note => note?,
+    };
+    // One that was cut off has no outbox.
+    let Some((_, noted)) = read_note(&note) else { return Ok(None) };
+    if let Some(outbox) = outbox
+        && identity(&outbox)? == noted
+    {
+        return Ok(None);
+    }
+    let error = Error::new("claim", slot.ticket.as_str(), ErrorKind::Busy);
+    Err(error.with_detail("was claimed in an outbox that is not there now"))
 }
 
-/// A note without its message, which the guest may have removed, stays for a minute: another worker may be about to move
-/// the message.
-fn place_of_note(session: &Session, slot: &Slot, note: &Path) -> Result<Option<Place>> {
-    match session.guest().metadata(Part::Outbox.as_ref().join(slot.aside())) {
-        Ok(entry) if entry.is_dir() => {}
-        Ok(_) => return Ok(None),
-        Err(error) if is_no_directory(&error) || error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let why = match session.host().read_contained(note, NOTE)?.as_slice() {
-        b"CrossDevice" => ErrorKind::CrossDevice,
-        b"Unsupported" => ErrorKind::Unsupported,
-        _ => ErrorKind::Denied,
+/// Why a message is in place, and in which outbox.
+fn read_note(note: &[u8]) -> Option<(ErrorKind, &str)> {
+    let (why, outbox) = str::from_utf8(note).ok()?.split_once(' ')?;
+    let why = match why {
+        "CrossDevice" => ErrorKind::CrossDevice,
+        "Denied" => ErrorKind::Denied,
+        "Unsupported" => ErrorKind::Unsupported,
+        _ => return None,
     };
-    Ok(Some(Place::InPlace(why)))
+    Some((why, outbox))
+}
+
+/// The message that a claim is of, if that can be seen.
+pub(super) fn id_of(session: &Session, slot: &Slot) -> Option<MessageId> {
+    let entry = session.host().list(slot.path()).ok()?.next()?.ok()?;
+    Some(MessageId::of_directory(entry.file_name()))
 }
 
 fn discard_stray(session: &Session, dir: &Path, entry: &Entry) {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::ticket::Ticket;
 use crate::error::Result;
-use crate::name::MessageId;
 use crate::session::handle::Session;
 use crate::session::handle::parts::CLAIMED;
 
@@ -56,14 +55,25 @@ impl Slot {
         Self { ticket: self.ticket.clone(), attempts: self.attempts.saturating_add(1) }
     }
 
+    /// The directory of the same claim, if an attempt was counted meanwhile.
+    pub(super) fn renamed(&self, session: &Session) -> Result<Option<Self>> {
+        for entry in session.host().list(CLAIMED)? {
+            match Self::parse(entry?.file_name()) {
+                Some(slot) if slot.ticket == self.ticket && slot != *self => return Ok(Some(slot)),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// Removes it if it is empty.
     pub(super) fn remove(&self, session: &Session) -> Result<()> {
         session.host().remove_dir(self.path())
     }
 
     /// Removes it with its note. What stays is left to the sweep.
-    pub(super) fn forget(&self, session: &Session, id: &MessageId) {
-        let _ = session.host().remove_file(self.path().join(id));
+    pub(super) fn forget(&self, session: &Session, message: &OsStr) {
+        let _ = session.host().remove_file(self.path().join(message));
         let _ = self.remove(session);
     }
 }

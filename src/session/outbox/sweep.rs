@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::Outbox;
 use crate::error::Result;
-use crate::root::Removed;
-use crate::session::handle::parts::{CLAIMED, Part, TRASH};
+use crate::session::handle::parts::{Part, TRASH};
 use crate::session::sweep::{Sweep, Swept};
 
 impl Outbox {
@@ -23,16 +22,8 @@ impl Outbox {
     /// A message that the guest is still writing is young.
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
         let mut sweep = Sweep::new(&self.session, older_than)?;
-        let host = self.session.host();
-        let trash = host.descend(TRASH)?;
         sweep.host_directory(Path::new(TRASH))?;
-        sweep.directory(host, Path::new(CLAIMED), |entry, budget| {
-            let path = Path::new(CLAIMED).join(entry.path());
-            match entry.metadata().is_dir() {
-                true => host.remove_tree_quarantined(path, &trash, budget),
-                false => host.remove_file(path).map(|()| Removed::all()),
-            }
-        })?;
+        sweep.claims()?;
         // Last, since the guest can make it as long as it likes.
         sweep.part(Part::Outbox)?;
         Ok(sweep.finish())

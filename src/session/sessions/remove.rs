@@ -9,18 +9,19 @@
 //! What remains: what could not be removed is reported, has no id any more, and is left to the next sweep.
 
 use std::path::Path;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
 use super::{REMOVED, Sessions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SessionId;
-use crate::root::{Removed, Root};
+use crate::root::{Budget, Removed, Root};
 use crate::session::event;
-use crate::session::handle::home::Identity;
+use crate::session::handle::identity::Identity;
 use crate::session::handle::lock::{SessionLock, lock};
-use crate::session::handle::marker::{Kind, kind_of, mark_doomed};
-use crate::session::handle::parts::{GUEST, HOST, TRASH};
+use crate::session::handle::marker::{Kind, kind_of, look_at, mark_doomed};
+use crate::session::handle::parts::{GUEST, HOST, Part, TRASH};
 
 impl Sessions {
     /// Removes the session `id` with all it holds.
@@ -34,10 +35,13 @@ impl Sessions {
     /// A session that cannot be renamed, as one in a lower layer of an overlay, is marked as being removed and goes where it
     /// is. Its id is free once all of it is gone; until then this call, and each sweep, goes on with it.
     ///
+    /// Where the config has [places](crate::SessionsConfig::with_places) and something is mounted at one of them, the host gave that
+    /// directory. It is emptied and stays: the report is not complete until it is unmounted, and the next sweep removes the rest.
+    ///
     /// If there is no such session, because it was removed before or never made, the report is complete and has counted nothing.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, or it is itself a mount point;
+    /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, it comes and goes, or it is itself a mount point;
     /// [`NotFound`](ErrorKind::NotFound) if `id` is a [group](Self::group) or anything else but a session;
     /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
     /// format; and the kinds of every resolution. Where there is no `flock`, nobody holds a lock.
@@ -57,15 +61,17 @@ impl Sessions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remove(&self, id: &SessionId) -> Result<Removed> {
-        match self.retire(id, || Ok(true)) {
+        let error = match self.retire(id, || Ok(true)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => error,
+            retired => return retired.map(Option::unwrap_or_default),
+        };
+        match kind_of(&self.root, id.as_str())? {
             // There was none, or somebody else has removed it meanwhile.
-            Err(error)
-                if error.kind() == ErrorKind::NotFound
-                    && matches!(kind_of(&self.root, id.as_str()), Ok(Kind::Nothing)) =>
-            {
-                Ok(Removed::all())
+            Kind::Nothing => Ok(Removed::all()),
+            Kind::Session | Kind::Doomed => {
+                Err(error.with_kind(ErrorKind::Busy).with_detail("comes and goes"))
             }
-            retired => retired.map(Option::unwrap_or_default),
+            Kind::Group | Kind::Namesake | Kind::Unmarked => Err(error),
         }
     }
 
@@ -76,20 +82,19 @@ impl Sessions {
         due: impl FnOnce() -> Result<bool>,
     ) -> Result<Option<Removed>> {
         let refuse = |why| Err(Error::new("remove session", id, ErrorKind::NotFound).with_detail(why));
-        match kind_of(&self.root, id.as_str())? {
-            Kind::Session => {}
-            Kind::Doomed => return self.destroy_in_place(id.as_str()).map(Some),
-            Kind::Group | Kind::Unmarked => return refuse("is not a session"),
-            kind => return refuse(kind.reason()),
-        }
-        let dir = self.root.descend(id)?;
+        let dir = match look_at(&self.root, id.as_str())? {
+            (Kind::Session, Some(dir)) => dir,
+            (Kind::Doomed, _) => return self.destroy_in_place(id.as_str()).map(Some),
+            (Kind::Group | Kind::Unmarked, _) => return refuse("is not a session"),
+            (kind, _) => return refuse(kind.reason()),
+        };
         let lock = self.lock_to_remove(&dir).map_err(|error| error.about(id))?;
         if !due()? {
             return Ok(None);
         }
         // Somebody may have removed it before the lock was held, and made it anew.
         let unknown = |errno| Error::from_errno("remove session", id, errno);
-        match Identity::at(&self.root, id) {
+        match Identity::at(&self.root, id.as_str()) {
             Ok(now) if now == Identity::of(&dir).map_err(unknown)? => {}
             Ok(_) | Err(Errno::NOENT) => return Ok(Some(Removed::all())),
             Err(errno) => return Err(unknown(errno)),
@@ -155,16 +160,43 @@ impl Sessions {
 
     pub(super) fn destroy(&self, name: &str) -> Result<Removed> {
         let budget = self.config.budget();
+        let given = self.empty_given(name);
         let guest = match self.doomed(name) {
             Ok((dir, trash)) => dir.remove_tree_quarantined(GUEST, &trash, budget).unwrap_or_default(),
             // It was made or removed only in part; what there is goes with the rest.
             Err(_) => Removed::default(),
         };
         let mut removed = self.root.remove_tree_contained_within(name, budget)?;
-        removed.files += guest.files;
-        removed.directories += guest.directories;
+        removed.files += guest.files + given.files;
+        removed.directories += guest.directories + given.directories;
+        removed.complete &= given.complete;
+        removed.left.absorb(given.left);
         event::left_behind("remove session", &removed);
         Ok(removed)
+    }
+
+    /// Empties the places that the host has mounted.
+    fn empty_given(&self, name: &str) -> Removed {
+        let mut removed = Removed::all();
+        let policy = self.config.host_policy();
+        for part in Part::ALL.into_iter().filter(|_| self.config.places().is_some()) {
+            let emptied = self.root.descend(Path::new(name).join(GUEST)).and_then(|guest| {
+                let place = guest.descend(part)?.with_policy(policy.clone());
+                match guest.with_policy(policy.clone()).descend(part) {
+                    Err(error) if error.kind() == ErrorKind::CrossDevice => {
+                        empty(&place, self.config.budget())
+                    }
+                    // It goes with the rest.
+                    _ => Ok(Removed::all()),
+                }
+            });
+            match emptied {
+                Ok(emptied) => add(&mut removed, emptied),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => leave(&mut removed, part.as_ref(), error),
+            }
+        }
+        removed
     }
 
     fn doomed(&self, name: &str) -> Result<(Root, Root)> {
@@ -172,6 +204,39 @@ impl Sessions {
         let trash = dir.descend(HOST)?.descend(TRASH)?;
         Ok((dir, trash))
     }
+}
+
+/// Removes all that a directory contains.
+fn empty(dir: &Root, budget: Budget) -> Result<Removed> {
+    let mut removed = Removed::all();
+    let start = Instant::now();
+    for entry in dir.list(".")? {
+        let entry = entry?;
+        // A guest that still runs can make entries as fast as they are removed.
+        let budget = match budget.time().checked_sub(start.elapsed()) {
+            Some(left) if !left.is_zero() => budget.with_time(left),
+            _ => {
+                let error = Error::new("remove session", entry.path(), ErrorKind::Busy);
+                leave(&mut removed, entry.path(), error.with_detail("the time of the budget is over"));
+                break;
+            }
+        };
+        let gone = match entry.metadata().is_dir() {
+            true => dir.remove_tree_contained_within(entry.path(), budget),
+            false => dir.remove_file(entry.path()).map(|()| Removed { files: 1, ..Removed::all() }),
+        };
+        match gone {
+            Ok(gone) => add(&mut removed, gone),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => leave(&mut removed, entry.path(), error),
+        }
+    }
+    Ok(removed)
+}
+
+fn leave(removed: &mut Removed, path: &Path, error: Error) {
+    removed.complete = false;
+    removed.left.add(path, error);
 }
 
 fn add(sum: &mut Removed, part: Removed) {

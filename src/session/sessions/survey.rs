@@ -63,8 +63,8 @@ impl Sessions {
     ///
     /// Refused are directories that this process may not enter, and those whose marker is damaged
     /// ([`InvalidData`](ErrorKind::InvalidData)), of a later format ([`Unsupported`](ErrorKind::Unsupported)) or made for
-    /// another name (`InvalidData`, too), as after a rename by hand. A directory without a marker is neither, and is
-    /// left out.
+    /// another name (`InvalidData`, too), as after a rename by hand, and one that comes and goes while it is looked at
+    /// ([`Busy`](ErrorKind::Busy)). A directory without a marker is neither, and is left out.
     ///
     /// # Errors
     /// The kinds of every resolution of the directory itself.

@@ -120,9 +120,26 @@ impl Sessions {
                 _ => {}
             }
         }
+        // What is mounted at a place is not beneath the guest's directory to a walk.
+        let places = Part::ALL.iter().filter(|_| self.config.places().is_some());
+        for top in places.map(|part| guest.join(part)).chain([guest.clone()]) {
+            if self.is_used_beneath(id, &top, &young)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_used_beneath(
+        &self,
+        id: &SessionId,
+        top: &Path,
+        young: &impl Fn(&Metadata) -> bool,
+    ) -> Result<bool> {
         let limits = WalkLimits::default().with_entries(LOOKED_AT).with_depth(LOOKED_INTO);
-        let inside = self.root.descend(guest).map(|guest| guest.with_policy(self.config.host_policy()));
-        let walk = match inside.and_then(|guest| guest.walk(".", limits)) {
+        let policy = self.config.host_policy().with_mounts(self.config.mounts());
+        let inside = self.root.descend(top).map(|top| top.with_policy(policy));
+        let walk = match inside.and_then(|top| top.walk(".", limits)) {
             Ok(walk) => walk,
             // A guest that has closed its directory would otherwise keep it without end.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Denied) => {

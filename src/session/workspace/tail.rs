@@ -9,12 +9,14 @@
 //! between is lost, and the bytes that follow are from the new content.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::Workspace;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::GuestPath;
 use crate::root::Metadata;
+use crate::session::handle::resolve::Spelled;
+use crate::session::handle::rules::Act;
 
 /// A place in a file that grows; see [`Workspace::tail`].
 ///
@@ -40,12 +42,13 @@ use crate::root::Metadata;
 #[derive(Debug)]
 pub struct Tail {
     workspace: Workspace,
-    path: PathBuf,
+    path: GuestPath,
     position: TailPosition,
 }
 
 /// Where a [`Tail`] is; it can be kept and given to [`Tail::resume`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct TailPosition {
     /// How many bytes of the file were returned.
@@ -56,6 +59,7 @@ pub struct TailPosition {
 
 /// What distinguishes a file from another one that has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct FileIdentity {
     /// The device it is on.
@@ -97,12 +101,16 @@ pub struct TailChunk {
 }
 
 impl Workspace {
-    /// Follows the file at `raw` from its start; it need not exist yet.
+    /// Follows the file at `path` from its start; it need not exist yet.
     ///
     /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath).
-    pub fn tail(&self, raw: &str) -> Result<Tail> {
-        Ok(Tail { workspace: self.clone(), path: self.path(raw)?, position: TailPosition::default() })
+    /// [`Escape`](ErrorKind::Escape), [`InvalidPath`](ErrorKind::InvalidPath).
+    pub fn tail<'p>(&self, path: impl Into<Spelled<'p>>) -> Result<Tail> {
+        Ok(Tail {
+            workspace: self.clone(),
+            path: self.entry(path, Act::Read)?,
+            position: TailPosition::default(),
+        })
     }
 }
 
@@ -130,9 +138,10 @@ impl Tail {
     /// Bytes that the guest changes behind the position are not seen.
     pub fn next_chunk(&mut self, max_bytes: u64) -> Result<TailChunk> {
         let mut chunk = TailChunk::default();
-        let mut file = match self.workspace.guest()?.open_contained(&self.path) {
+        let mut file = match self.workspace.reading(&self.path, |root, path| root.open_contained(path)) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.workspace.session.alive()?;
                 chunk.event = self.position.file.take().map(|_| TailEvent::Removed);
                 self.position.offset = 0;
                 return Ok(chunk);

@@ -22,6 +22,20 @@ pub struct Arena {
     before: Snapshot,
 }
 
+fn memory() -> Option<&'static Path> {
+    let memory = Path::new("/dev/shm");
+    (crate::rig::file_system(memory) == "tmpfs").then_some(memory)
+}
+
+/// Where a test makes its files: where `TMPDIR` says; else in memory, if that is to be had, since a disk takes several
+/// times as long to make and remove them.
+pub fn ground() -> PathBuf {
+    match memory() {
+        Some(memory) if std::env::var_os("TMPDIR").is_none() => memory.into(),
+        _ => std::env::temp_dir(),
+    }
+}
+
 impl Default for Arena {
     fn default() -> Self {
         Self::new()
@@ -30,15 +44,12 @@ impl Default for Arena {
 
 impl Arena {
     pub fn new() -> Self {
-        Self::within(&std::env::temp_dir())
+        Self::within(&ground())
     }
 
     /// An arena in memory, or none where `/dev/shm` is not a tmpfs.
     pub fn on_tmpfs() -> Option<Self> {
-        const TMPFS_MAGIC: u64 = 0x0102_1994;
-        let shm = Path::new("/dev/shm");
-        let stat = rustix::fs::statfs(shm).ok()?;
-        (u64::try_from(stat.f_type).ok() == Some(TMPFS_MAGIC)).then(|| Self::within(shm))
+        memory().map(Self::within)
     }
 
     /// In memory where that can be had, for tests that make many entries and ask nothing of the file system.
@@ -49,11 +60,11 @@ impl Arena {
     pub fn within(parent: &Path) -> Self {
         let base = tempfile::Builder::new().prefix("beneath-").tempdir_in(parent).unwrap();
         let outside = base.path().join("outside");
-        fs::create_dir_all(outside.join("sub")).unwrap();
+        for dir in ["outside/sub", "throwaway", "root"] {
+            fs::create_dir_all(base.path().join(dir)).unwrap();
+        }
         fs::write(outside.join("secret"), "SECRET").unwrap();
         fs::write(outside.join("sub/x"), "x").unwrap();
-        fs::create_dir(base.path().join("throwaway")).unwrap();
-        fs::create_dir(base.path().join("root")).unwrap();
         let before = Snapshot::take(&outside);
         Self { base, before }
     }
@@ -160,16 +171,10 @@ impl Arena {
     #[track_caller]
     pub fn verify(&self) {
         self.before.assert_same(&Snapshot::take(&self.outside()), "the canary outside the root changed");
-        let beside: BTreeSet<_> =
-            fs::read_dir(self.base()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut beside = self.names(self.base());
+        beside.retain(|name| !name.to_string_lossy().starts_with("test-"));
         let expected = ["outside", "root", "throwaway"].map(OsString::from);
-        assert!(
-            expected.iter().all(|name| beside.contains(name))
-                && beside
-                    .iter()
-                    .all(|name| { expected.contains(name) || name.to_string_lossy().starts_with("test-") }),
-            "something appeared or vanished beside the root: {beside:?}"
-        );
+        assert_eq!(beside, expected.into(), "something appeared or vanished beside the root");
     }
 
     /// A path beside the root that a test may use for its own ends.

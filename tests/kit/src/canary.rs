@@ -1,13 +1,15 @@
 //! A tree outside the root that nothing may touch, and every way to notice that something did.
 
-use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::snapshot::{Entry, Snapshot};
 
 /// Directories and files as they were found, each held by a descriptor.
 ///
@@ -15,125 +17,107 @@ use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 #[derive(Debug)]
 pub struct Canary {
     dir: PathBuf,
-    /// What was found: the content of a file, or nothing for a directory.
-    entries: BTreeMap<PathBuf, Option<Vec<u8>>>,
+    device: u64,
+    found: Snapshot,
     pins: Vec<Pin>,
     /// A file whose second name the guest holds: its link count and change time are the guest's to move.
-    shared: Option<PathBuf>,
+    shared: Option<&'static str>,
+    /// Entries of the directory that are not part of the canary.
+    others: &'static [&'static str],
 }
 
 #[derive(Debug)]
 struct Pin {
     path: PathBuf,
-    fd: OwnedFd,
-    state: Stat,
+    file: File,
+    state: Entry,
 }
 
 impl Canary {
     /// Takes the tree at `dir` as it is.
-    pub fn pin(dir: PathBuf, shared: Option<&str>) -> io::Result<Self> {
-        let entries = list(&dir)?;
-        let mut canary = Self { dir, entries, pins: Vec::new(), shared: shared.map(PathBuf::from) };
+    pub fn pin(dir: PathBuf, shared: Option<&'static str>) -> io::Result<Self> {
+        Self::pin_all_but(&[], dir, shared)
+    }
+
+    /// The same without some of the entries of `dir`.
+    pub fn pin_all_but(
+        others: &'static [&'static str],
+        dir: PathBuf,
+        shared: Option<&'static str>,
+    ) -> io::Result<Self> {
+        let device = fs::metadata(&dir)?.dev();
+        let mut canary = Self { dir, device, found: Snapshot::default(), pins: Vec::new(), shared, others };
+        canary.found = canary.look();
         canary.restore()?;
         Ok(canary)
     }
 
+    fn look(&self) -> Snapshot {
+        let mut found = Snapshot::take(&self.dir);
+        self.others.iter().for_each(|other| found.forget(other));
+        self.shared.iter().for_each(|shared| found.forget_names_of(shared));
+        found
+    }
+
     /// Whether an inode belongs to the canary.
     pub fn holds(&self, dev: u64, ino: u64) -> bool {
-        self.pins.iter().any(|pin| (pin.state.st_dev, pin.state.st_ino) == (dev, ino))
+        dev == self.device && self.holds_inode(ino)
     }
 
     /// Whether an inode of the canary's file system belongs to it.
     pub fn holds_inode(&self, ino: u64) -> bool {
-        self.pins.iter().any(|pin| pin.state.st_ino == ino)
+        self.found.has_ino(ino)
     }
 
     /// What has changed, judged by the inodes: identity, mode, owner, link count, size and times.
     pub fn disturbed(&self) -> Option<String> {
-        let pin = self.pins.iter().find(|pin| match fstat(&pin.fd) {
-            Ok(now) => !same(&pin.state, &now, self.shared.as_ref() == Some(&pin.path)),
-            Err(_) => true,
-        })?;
+        let pin = self
+            .pins
+            .iter()
+            .find(|pin| self.state(&pin.path, &pin.file).map_or(true, |now| now != pin.state))?;
         Some(format!("the inode of outside/{} has changed", pin.path.display()))
     }
 
-    /// What has changed, judged by names and content. Costs more than a call under test, so it runs now and then.
-    pub fn corrupted(&self) -> io::Result<Option<String>> {
-        let found = list(&self.dir)?;
-        let differs = |path: &&PathBuf| found.get(*path) != self.entries.get(*path);
-        if let Some(path) = found.keys().chain(self.entries.keys()).find(differs) {
-            return Ok(Some(format!("outside/{} has come, gone or changed", path.display())));
+    fn state(&self, path: &Path, file: &File) -> io::Result<Entry> {
+        let mut state = Entry::of(&file.metadata()?);
+        if self.shared.is_some_and(|shared| path == Path::new(shared)) {
+            state.forget_names();
         }
-        for pin in &self.pins {
-            if fs::symlink_metadata(self.dir.join(&pin.path))?.ino() != pin.state.st_ino {
-                return Ok(Some(format!("outside/{} is another inode", pin.path.display())));
-            }
-        }
-        Ok(None)
+        Ok(state)
+    }
+
+    /// What has changed, judged by names and content too. Costs more than a call under test, so it runs now and then.
+    pub fn corrupted(&self) -> Option<String> {
+        Some(format!("outside/{}", self.found.difference(&self.look())?))
     }
 
     /// Puts everything back, in place where it still exists.
     pub fn restore(&mut self) -> io::Result<()> {
-        self.pins.clear();
-        for (path, content) in &self.entries {
+        for (path, entry) in self.found.iter() {
             let path = self.dir.join(path);
-            let mode = match content {
-                None => {
-                    fs::create_dir(&path).or_else(|error| match error.kind() {
-                        io::ErrorKind::AlreadyExists => Ok(()),
-                        _ => Err(error),
-                    })?;
-                    0o755
+            match &entry.content {
+                Some(text) if entry.is_link() => {
+                    // It is there mostly.
+                    let _ = symlink(OsStr::from_bytes(text), &path);
+                    continue;
                 }
-                Some(content) => {
-                    fs::write(&path, content)?;
-                    0o644
-                }
-            };
-            fs::set_permissions(&path, Permissions::from_mode(mode))?;
+                Some(content) => fs::write(&path, content)?,
+                None => fs::create_dir_all(&path)?,
+            }
+            fs::set_permissions(&path, Permissions::from_mode(entry.mode & 0o7777))?;
         }
-        for added in list(&self.dir)?.keys().rev().filter(|path| !self.entries.contains_key(*path)) {
-            let path = self.dir.join(added);
+        let now = self.look();
+        let added: Vec<&Path> = now.paths().filter(|path| self.found.get(path).is_none()).collect();
+        for path in added.into_iter().rev().map(|path| self.dir.join(path)) {
             fs::remove_file(&path).or_else(|_| fs::remove_dir(&path))?;
         }
-        for path in self.entries.keys() {
+        self.found = self.look();
+        let pin = |path: &Path| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = openat(CWD, self.dir.join(path), flags, Mode::empty())?;
-            self.pins.push(Pin { path: path.clone(), state: fstat(&fd)?, fd });
-        }
+            let file = File::from(openat(CWD, self.dir.join(path), flags, Mode::empty())?);
+            Ok(Pin { path: path.to_owned(), state: self.state(path, &file)?, file })
+        };
+        self.pins = self.found.iter().map(|(path, _)| pin(path)).collect::<io::Result<_>>()?;
         Ok(())
     }
-}
-
-/// Compares everything but the access time, which a mere listing moves.
-fn same(then: &Stat, now: &Stat, shared: bool) -> bool {
-    let lasting = |stat: &Stat| (stat.st_mode, stat.st_uid, stat.st_gid, stat.st_size);
-    let modified = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec);
-    let linked = |stat: &Stat| (stat.st_nlink, stat.st_ctime, stat.st_ctime_nsec);
-    lasting(then) == lasting(now)
-        && modified(then) == modified(now)
-        && (shared || linked(then) == linked(now))
-}
-
-/// Every entry from `top` on; what is neither a directory nor a readable file counts as an empty one.
-fn list(top: &Path) -> io::Result<BTreeMap<PathBuf, Option<Vec<u8>>>> {
-    let mut found = BTreeMap::from([(PathBuf::new(), None)]);
-    let mut unread = vec![PathBuf::new()];
-    while let Some(dir) = unread.pop() {
-        for entry in fs::read_dir(top.join(&dir))? {
-            let entry = entry?;
-            let path = dir.join(entry.file_name());
-            let kind = entry.file_type()?;
-            let content = match kind.is_dir() {
-                true => {
-                    unread.push(path.clone());
-                    None
-                }
-                false if kind.is_file() => Some(fs::read(entry.path())?),
-                false => Some(Vec::new()),
-            };
-            found.insert(path, content);
-        }
-    }
-    Ok(found)
 }

@@ -47,17 +47,18 @@ macro_rules! variables {
 }
 
 variables! {
-    FULL = "BENEATH_TEST_FULL", "every strike, every kill and every transition instead of a sample", "unset";
-    SAMPLE = "BENEATH_SAMPLE", "how many pairs of a row the steppers play", "60 in step, 100 in session_step";
+    FULL = "BENEATH_TEST_FULL", "every single strike, every kill and every transition instead of a sample, and a sample of double strikes", "unset";
+    SAMPLE = "BENEATH_SAMPLE", "how many pairs of a row the steppers and the faults play", "8 in step, 40 in session_step, 12 in faults";
     SEED = "BENEATH_SEED", "the number that samples and guests draw from; every run prints its own", "1";
     VERBOSE = "BENEATH_VERBOSE", "print the calls and verdicts behind each row", "unset";
     EVIDENCE = "BENEATH_EVIDENCE", "where rigs write their tables; a run of some rows only writes if this is set", "target/evidence";
     BLESS = "BENEATH_BLESS", "let the test of the modules write `docs/modules.md` anew", "unset";
-    RACE_OPS = "BENEATH_RACE_OPS", "calls per kind of race and resolver, shared among the kind's operations", "8000, 3000 where names are counted, 2000 for sessions";
+    RACE_OPS = "BENEATH_RACE_OPS", "calls per kind of race and resolver, shared among the kind's operations", "4000, 1500 where names are counted, 1000 for sessions";
     RACE_KIND = "BENEATH_RACE_KIND", "run only the races whose name contains the text", "all";
     RACE_DIR = "BENEATH_RACE_DIR", "where races are run", "/dev/shm, or where temporary files go";
     SCALE = "BENEATH_SCALE", "remove trees of a million levels and entries, or of this fraction of it", "unset: skipped";
     FILESYSTEMS = "BENEATH_FILESYSTEMS", "run the contract on file systems mounted for the purpose: 1 for all, or names with commas", "unset: skipped";
+    REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
     MOTO = "BENEATH_MOTO", "the program moto_server, an S3 server", "found on PATH";
@@ -69,7 +70,7 @@ variables! {
     FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";
 }
 
-/// Variables by which a test instructs the child that it starts; nobody sets them by hand. Names that end in `_` stand for all
+/// Variables by which a test instructs the child that it starts; nobody sets them by hand. Names that end in `_` mean all
 /// that begin so.
 pub const OF_CHILDREN: &[&str] = &[
     "BENEATH_TEST_CHILD",

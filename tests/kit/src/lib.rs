@@ -6,6 +6,8 @@
 //! | add something a guest does in one step | [`strikes`], [`strikes::exchange`] |
 //! | add an attack that a guest makes without end | [`race`] |
 //! | compare sequences of operations with a tree in memory | [`model`] |
+//! | say what an agent means by a path that it writes | [`spelling`] |
+//! | compare two trees as those see them who work in them | [`likeness`] |
 //! | write a test in a root with a canary beside it | [`arena`] |
 //! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
 //! | take a call, a limit or a user away | [`world`] |
@@ -14,7 +16,9 @@
 
 pub mod arena;
 pub mod canary;
+mod contender;
 pub mod env;
+pub mod likeness;
 pub mod model;
 pub mod naive;
 pub mod operations;
@@ -22,6 +26,7 @@ pub mod race;
 pub mod rig;
 pub mod scene;
 pub mod snapshot;
+pub mod spelling;
 pub mod strikes;
 pub mod trace;
 pub mod world;
@@ -32,11 +37,23 @@ use beneath::{ErrorKind, Policy, ResolverChoice, Result, Root};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 pub use arena::Arena;
+pub use contender::Contender;
+pub use likeness::Likeness;
 pub use operations::OPERATIONS;
 pub use snapshot::Snapshot;
-pub use world::namespace::thread_of_this_test;
+pub use world::namespace::{on_a_thread, thread_of_this_test};
 pub use world::watchdog::within;
 pub use world::{child, fuse, namespace, seccomp, tree, watchdog};
+
+/// Sets a flag when it goes, so that the threads of a test end with it, also if it fails.
+#[derive(Debug)]
+pub struct Ends<'a>(pub &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
 
 /// Says on the real stdout, past the harness's capture, that a test did not run and why.
 pub fn skip(reason: &str) {

@@ -11,9 +11,12 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use beneath::{Root, ambient_authority};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::operations::{ACCESS, Effect, Leaf, Success};
+use crate::operations::{ACCESS, COPY, Effect, Leaf, ONLY_OUTSIDE, Success, TEXT, TreeCopy};
+use crate::scene::CANARY;
+use crate::strikes::exchange::exchange;
 
 /// How an operation is done by path.
 pub type Naive = fn(&Attempt<'_>) -> io::Result<Success>;
@@ -25,7 +28,7 @@ pub struct Attempt<'a> {
     /// Relative to the root, like `other`.
     pub path: &'a Path,
     pub data: &'a [u8],
-    /// The other end of a rename.
+    /// The other end of a move or a copy.
     pub other: &'a Path,
     pub trust: Trust<'a>,
     /// What happens between check and use: nothing, or what a host does that works asynchronously.
@@ -48,6 +51,11 @@ pub enum Trust<'a> {
 impl Attempt<'_> {
     fn full(&self) -> PathBuf {
         self.root.join(self.path)
+    }
+
+    /// The same with both ends exchanged.
+    fn turned(&self) -> Self {
+        Self { path: self.other, other: self.path, ..*self }
     }
 
     /// lstat, realpath, prefix.
@@ -115,9 +123,27 @@ fn content(mut file: File) -> io::Result<Success> {
 }
 
 pub fn metadata(attempt: &Attempt<'_>) -> io::Result<Success> {
-    let path = attempt.checked(|_| true)?;
+    describe(&attempt.checked(|_| true)?)
+}
+
+fn describe(path: &Path) -> io::Result<Success> {
     let ino = fs::metadata(path)?.ino();
     Ok(Success { entries: vec![(String::new(), ino)], ..Success::default() })
+}
+
+pub fn exists(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let path = attempt.checked(|_| true)?;
+    if path.with_file_name(ONLY_OUTSIDE).exists() {
+        return Ok(Success::read(CANARY.as_bytes()));
+    }
+    describe(&path)
+}
+
+pub fn read_link(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let path = attempt.full();
+    attempt.approve(path.parent().unwrap_or(&path))?;
+    (attempt.pause)();
+    Ok(Success::read(fs::read_link(path)?.as_os_str().as_encoded_bytes()))
 }
 
 pub fn list(attempt: &Attempt<'_>) -> io::Result<Success> {
@@ -148,6 +174,38 @@ fn walk_by_path(dir: &Path, pause: &dyn Fn(), found: &mut Success) -> io::Result
     Ok(())
 }
 
+/// To the host's own directory, which no guest reaches, and away again.
+pub fn copy_tree(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let from = attempt.checked(Metadata::is_dir)?;
+    let host = attempt.root.with_file_name("host");
+    copy_by_path(&from, &host.join(COPY), attempt.pause)?;
+    let found = TreeCopy::look(&Root::open_ambient(&host, ambient_authority())?);
+    fs::remove_dir_all(host.join(COPY))?;
+    Ok(found.stolen.unwrap_or_default())
+}
+
+fn copy_by_path(from: &Path, to: &Path, pause: &dyn Fn()) -> io::Result<()> {
+    let entries = fs::read_dir(from)?;
+    fs::create_dir(to)?;
+    // A link may lead to what holds the copy itself.
+    for entry in entries.flatten().filter(|entry| entry.file_name() != COPY) {
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        // What goes wrong is passed over, so that all of it is tried.
+        let _ = match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => {
+                pause();
+                copy_by_path(&path, &to, pause)
+            }
+            Ok(found) if found.is_file() => File::open(&path)
+                .and_then(content)
+                .and_then(|found| put(&to, found.data.unwrap_or_default().as_bytes()))
+                .map(drop),
+            _ => Ok(()),
+        };
+    }
+    Ok(())
+}
+
 pub fn write(attempt: &Attempt<'_>) -> io::Result<Success> {
     let path = attempt.full();
     attempt.free(&path)?;
@@ -157,6 +215,25 @@ pub fn write(attempt: &Attempt<'_>) -> io::Result<Success> {
 
 pub fn replace(attempt: &Attempt<'_>) -> io::Result<Success> {
     put(&attempt.checked(only_name)?, attempt.data)
+}
+
+/// As `fs::copy` does it, but for what has no end.
+pub fn copy(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let to = attempt.root.join(attempt.other);
+    attempt.free(&to)?;
+    let found = content(File::open(attempt.checked(only_name)?)?)?;
+    put(&to, found.data.unwrap_or_default().as_bytes())
+}
+
+pub fn copy_here(attempt: &Attempt<'_>) -> io::Result<Success> {
+    copy(&attempt.turned())
+}
+
+pub fn symlink(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let path = attempt.full();
+    attempt.free(&path)?;
+    (attempt.pause)();
+    std::os::unix::fs::symlink(TEXT, path).map(done)
 }
 
 fn put(path: &Path, data: &[u8]) -> io::Result<Success> {
@@ -201,7 +278,19 @@ pub fn rename(attempt: &Attempt<'_>) -> io::Result<Success> {
 }
 
 pub fn rename_here(attempt: &Attempt<'_>) -> io::Result<Success> {
-    rename(&Attempt { path: attempt.other, other: attempt.path, ..*attempt })
+    rename(&attempt.turned())
+}
+
+pub fn rename_over(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let to = attempt.full();
+    attempt.approve(&to)?;
+    fs::rename(attempt.turned().checked(|_| true)?, to).map(done)
+}
+
+pub fn exchange_places(attempt: &Attempt<'_>) -> io::Result<Success> {
+    let to = attempt.full();
+    attempt.approve(&to)?;
+    Ok(exchange(CWD, attempt.turned().checked(|_| true)?, CWD, to).map(done)?)
 }
 
 pub fn remove_file(attempt: &Attempt<'_>) -> io::Result<Success> {
@@ -234,15 +323,6 @@ pub fn remove_by_path(dir: &Path, pause: &dyn Fn()) -> io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// A way to do an operation that breaks by itself or where names are counted: no operation's own control.
-pub struct Flawed {
-    pub name: &'static str,
-    pub leaf: Leaf,
-    pub effect: Effect,
-    pub caught: Caught,
-    pub run: Naive,
-}
-
 /// What must catch a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caught {
@@ -254,42 +334,25 @@ pub enum Caught {
     ByFaults,
 }
 
-pub const FLAWED: &[Flawed] = &[
-    Flawed {
-        name: "control: count names",
-        leaf: Leaf::File,
-        effect: Effect::Reads,
-        caught: Caught::ByNames,
-        run: read_counted,
-    },
-    Flawed {
-        name: "control: leak",
-        leaf: Leaf::File,
-        effect: Effect::Reads,
-        caught: Caught::ByFaults,
-        run: |attempt| {
-            let mut file = File::open(attempt.full())?;
-            let mut bytes = Vec::new();
-            if let Err(error) = file.read_to_end(&mut bytes) {
-                // What an early return does in a language without owners.
-                let _forgotten = std::os::fd::IntoRawFd::into_raw_fd(file);
-                return Err(error);
-            }
-            Ok(Success::read(&bytes))
-        },
-    },
-    Flawed {
-        name: TEARING,
-        leaf: Leaf::Absent,
-        effect: Effect::Creates,
-        caught: Caught::ByFaults,
-        run: |attempt| {
-            let mut file = private().create_new(true).open(attempt.full())?;
-            let (first, second) = attempt.data.split_at(attempt.data.len() / 3);
-            file.write_all(first)?;
-            file.write_all(second).map(done)
-        },
-    },
-];
-
 pub const TEARING: &str = "control: tear";
+
+/// Ways to do an operation that break by themselves or where names are counted: no operation's own control.
+pub const FLAWED: &[(&str, Leaf, Effect, Caught, Naive)] = &[
+    ("control: count names", Leaf::File, Effect::Reads, Caught::ByNames, read_counted),
+    ("control: leak", Leaf::File, Effect::Reads, Caught::ByFaults, |attempt| {
+        let mut file = File::open(attempt.full())?;
+        let mut bytes = Vec::new();
+        if let Err(error) = file.read_to_end(&mut bytes) {
+            // What an early return does in a language without owners.
+            let _forgotten = std::os::fd::IntoRawFd::into_raw_fd(file);
+            return Err(error);
+        }
+        Ok(Success::read(&bytes))
+    }),
+    (TEARING, Leaf::Absent, Effect::Creates, Caught::ByFaults, |attempt| {
+        let mut file = private().create_new(true).open(attempt.full())?;
+        let (first, second) = attempt.data.split_at(attempt.data.len() / 3);
+        file.write_all(first)?;
+        file.write_all(second).map(done)
+    }),
+];

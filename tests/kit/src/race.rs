@@ -14,11 +14,10 @@ mod tally;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use beneath::{Resolver, ResolverChoice};
-
 use crate::canary::Canary;
 use crate::env;
 
+pub use crate::contender::Contender;
 pub use attacks::{Flip, link_and_unlink};
 pub use host::every_second;
 pub use kinds::bouts;
@@ -88,41 +87,18 @@ pub enum Outcome {
     Wrong(String),
 }
 
-/// Who is attacked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    Beneath(Resolver),
-    /// Check-then-use by path.
-    Control,
-}
-
-impl Contender {
-    pub const ALL: [Self; 3] =
-        [Self::Beneath(Resolver::Openat2), Self::Beneath(Resolver::Walk), Self::Control];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Beneath(Resolver::Openat2) => "openat2",
-            Self::Beneath(Resolver::Walk) => "walk",
-            Self::Control => "control",
-        }
-    }
-
-    /// What a policy must ask for; the control asks for nothing.
-    pub fn choice(self) -> ResolverChoice {
-        match self {
-            Self::Beneath(Resolver::Openat2) => ResolverChoice::Openat2,
-            Self::Beneath(Resolver::Walk) => ResolverChoice::Walk,
-            Self::Control => ResolverChoice::Auto,
-        }
+impl Outcome {
+    /// This one, or the next if this is no refusal and no fault.
+    pub fn then(self, next: Self) -> Self {
+        if matches!(self, Self::Ok) { next } else { self }
     }
 }
 
 impl Bout {
     /// The resolvers that take part.
     pub fn contenders(&self) -> impl Iterator<Item = Contender> {
-        let openat2 = crate::has_openat2().then_some(Contender::Beneath(Resolver::Openat2));
-        let walk = self.without_walk.is_none().then_some(Contender::Beneath(Resolver::Walk));
+        let openat2 = crate::has_openat2().then_some(Contender::Openat2);
+        let walk = self.without_walk.is_none().then_some(Contender::Walk);
         openat2.into_iter().chain(walk)
     }
 }

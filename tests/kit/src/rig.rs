@@ -1,5 +1,6 @@
 //! The frame of a program that plays many rounds and ends in a table: arguments, filter, seed, table, verdict, evidence.
 
+mod count;
 mod evidence;
 mod parallel;
 pub mod seed;
@@ -7,6 +8,7 @@ pub mod seed;
 use std::process::ExitCode;
 use std::time::Instant;
 
+pub use count::Count;
 pub use evidence::{Origin, file_system};
 pub use parallel::in_parallel;
 
@@ -34,6 +36,22 @@ impl Row {
     /// A row that could not be run.
     pub fn skipped(title: impl Into<String>, why: impl Into<String>) -> Self {
         Self { cells: vec![title.into()], skipped: Some(why.into()), ..Self::default() }
+    }
+
+    /// A row of texts and numbers.
+    pub fn of<const T: usize>(texts: [&str; T], numbers: &[usize]) -> Self {
+        let cells = texts.map(str::to_owned).into_iter().chain(numbers.iter().map(usize::to_string));
+        Self { cells: cells.collect(), ..Self::default() }
+    }
+
+    /// What was found is a failure; but a control must be found out.
+    pub fn judge(&mut self, is_control: bool, found: Vec<String>) {
+        if is_control {
+            self.failures.extend(found.is_empty().then(|| "was not caught".to_owned()));
+            self.details.extend(found);
+        } else {
+            self.failures.extend(found);
+        }
     }
 }
 
@@ -95,11 +113,6 @@ impl Rig {
     /// Whether a row with this title is asked for.
     pub fn wants(&self, title: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| title.contains(filter.as_str()))
-    }
-
-    /// Whether all rows are asked for.
-    pub fn wants_all(&self) -> bool {
-        self.filters.is_empty()
     }
 
     /// Adds a row and prints it.

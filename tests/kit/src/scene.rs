@@ -11,34 +11,44 @@
 pub mod judge;
 pub mod lack;
 pub mod place;
+pub mod played;
+pub mod report;
 pub mod scenario;
 pub mod stage;
 pub mod target;
 pub mod victim;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, Mode, mkfifoat};
 
-use crate::operations::Leaf;
+use crate::operations::{Effect, Leaf};
 use crate::snapshot::{Contents, Snapshot, set_mode};
 
 /// In everything outside; a byte of it in an answer is an escape.
 pub const CANARY: &str = "CANARY: never a byte of this";
-/// In the file that calls read.
-pub const ORIGINAL_LINE: &str = "original content of the leaf\n";
-/// What calls write.
-pub const DATA_LINE: &str = "data that the host writes\n";
+/// The mode of the file that calls read: of these bits a replacement keeps some, and a copy fewer.
+const LEAF_MODE: u32 = 0o4751;
 
+/// In the file that calls read.
 pub fn original() -> String {
-    ORIGINAL_LINE.repeat(200)
+    "original content of the leaf\n".repeat(200)
 }
 
+/// What calls write.
 pub fn data() -> String {
-    DATA_LINE.repeat(200)
+    "data that the host writes\n".repeat(200)
+}
+
+impl Effect {
+    /// Where a move or a copy in a scene brings the leaf to, or brings it from.
+    pub(crate) fn other_end(self) -> &'static Path {
+        Path::new(if self.brings() { "src/item" } else { "dst/moved" })
+    }
 }
 
 /// The scene's directories.
@@ -65,7 +75,7 @@ impl Scene {
             fs::create_dir_all(&dir)?;
             fs::write(dir.join("other"), CANARY)?;
             fs::write(dir.join("only-outside"), CANARY)?;
-            self.build_lesser_leaf(&dir.join("leaf"), CANARY)?;
+            self.leaf_kind.build(&dir.join("leaf"), CANARY)?;
             // So that a link to this directory at the leaf leads to the names beneath the leaf as well.
             fs::write(dir.join("a"), CANARY)?;
             fs::create_dir_all(dir.join("sub"))?;
@@ -74,8 +84,9 @@ impl Scene {
         Ok(())
     }
 
-    /// Puts the guest's tree back to the beginning of a round. Returns the inodes that a rename may be about.
-    pub fn reset(&self) -> io::Result<Vec<u64>> {
+    /// Puts the guest's tree back to the beginning of a round. Returns the inodes that a call may be about, by their
+    /// names.
+    pub fn reset(&self) -> io::Result<BTreeMap<&'static str, u64>> {
         for dir in ["root", "exile", "host"].map(|dir| self.base.join(dir)) {
             clear(&dir)?;
             fs::create_dir(&dir)?;
@@ -88,38 +99,26 @@ impl Scene {
         fs::write(root.join("g/sib/other"), "other of the sibling\n")?;
         fs::write(root.join("src/item"), "item\n")?;
         self.build_leaf(&root.join("g/p/leaf"), &original())?;
-        self.build_lesser_leaf(&root.join("g/sib/leaf"), "leaf of the sibling\n")?;
-        let inode = |path: &str| fs::symlink_metadata(root.join(path)).ok().map(|meta| meta.ino());
-        Ok(["g/p/leaf", "src/item"].into_iter().filter_map(inode).collect())
+        self.leaf_kind.build(&root.join("g/sib/leaf"), "leaf of the sibling\n")?;
+        let inode = |path| fs::symlink_metadata(root.join(path)).ok().map(|meta| meta.ino());
+        let named = [("leaf", "g/p/leaf"), ("item", "src/item")].into_iter();
+        Ok(named.filter_map(|(name, path)| Some((name, inode(path)?))).collect())
     }
 
     fn build_leaf(&self, leaf: &Path, content: &str) -> io::Result<()> {
-        match self.leaf_kind {
-            Leaf::Absent => Ok(()),
-            Leaf::File => fs::write(leaf, content),
-            Leaf::EmptyDirectory => fs::create_dir(leaf),
-            Leaf::Directory => {
-                fs::create_dir_all(leaf.join("sub/deeper"))?;
-                for file in ["a", "b", "sub/x", "sub/deeper/y"] {
-                    fs::write(leaf.join(file), content)?;
-                }
-                symlink(self.outside().join("dir"), leaf.join("link"))?;
-                fifo(&leaf.join("fifo"))
-            }
+        self.leaf_kind.build(leaf, content)?;
+        if self.leaf_kind == Leaf::File {
+            set_mode(leaf, LEAF_MODE)?;
         }
-    }
-
-    /// Of the same kind, with less in it.
-    fn build_lesser_leaf(&self, leaf: &Path, content: &str) -> io::Result<()> {
-        match self.leaf_kind {
-            Leaf::Absent => Ok(()),
-            Leaf::File => fs::write(leaf, content),
-            Leaf::EmptyDirectory => fs::create_dir(leaf),
-            Leaf::Directory => {
-                fs::create_dir_all(leaf.join("sub"))?;
-                fs::write(leaf.join("a"), content)
+        if self.leaf_kind == Leaf::Directory {
+            fs::create_dir(leaf.join("sub/deeper"))?;
+            for file in ["b", "sub/x", "sub/deeper/y"] {
+                fs::write(leaf.join(file), content)?;
             }
+            symlink(self.outside().join("dir"), leaf.join("link"))?;
+            mkfifoat(CWD, leaf.join("fifo"), Mode::RUSR | Mode::WUSR)?;
         }
+        Ok(())
     }
 
     pub fn root(&self) -> PathBuf {
@@ -144,29 +143,23 @@ impl Scene {
     }
 }
 
-pub fn fifo(path: &Path) -> io::Result<()> {
-    Ok(mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
-}
-
 /// Removes a tree, directories without permissions included.
 pub fn clear(dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(_) => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             open_up(dir)?;
             fs::remove_dir_all(dir)
         }
+        _ => Ok(()),
     }
 }
 
 fn open_up(dir: &Path) -> io::Result<()> {
     set_mode(dir, 0o700)?;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            open_up(&entry.path())?;
-        }
+    for entry in
+        fs::read_dir(dir)?.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    {
+        open_up(&entry.path())?;
     }
     Ok(())
 }

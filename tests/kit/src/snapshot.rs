@@ -35,12 +35,36 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// All but the content.
+    pub(crate) fn of(meta: &fs::Metadata) -> Self {
+        Self {
+            ino: meta.ino(),
+            mode: meta.mode(),
+            size: if meta.is_dir() { 0 } else { meta.size() },
+            links: meta.nlink(),
+            owner: (meta.uid(), meta.gid()),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+            content: None,
+        }
+    }
+
+    /// Leaves out how many names the inode has and when that changed: both are the guest's to move.
+    pub(crate) fn forget_names(&mut self) {
+        self.changed = (0, 0);
+        self.links = 1;
+    }
+
     pub fn is_dir(&self) -> bool {
         self.mode & 0o170_000 == 0o040_000
     }
 
     pub fn is_file(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
+    }
+
+    pub fn is_link(&self) -> bool {
+        self.mode & 0o170_000 == 0o120_000
     }
 }
 
@@ -81,16 +105,7 @@ impl Snapshot {
     fn add(&mut self, base: &Path, relative: &Path, contents: Contents) {
         let path = base.join(relative);
         let Ok(meta) = fs::symlink_metadata(&path) else { return };
-        let mut entry = Entry {
-            ino: meta.ino(),
-            mode: meta.mode(),
-            size: if meta.is_dir() { 0 } else { meta.size() },
-            links: meta.nlink(),
-            owner: (meta.uid(), meta.gid()),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-            content: None,
-        };
+        let mut entry = Entry::of(&meta);
         if contents == Contents::Skipped {
             // The times show a change.
         } else if meta.is_file() && meta.len() < MOST {
@@ -126,12 +141,17 @@ impl Snapshot {
         }
     }
 
-    /// Leaves out how many names an inode has and when that changed: both are the guest's to move.
+    /// [`Entry::forget_names`] of the entry at a path.
     pub fn forget_names_of(&mut self, path: &str) {
         if let Some(entry) = self.entries.get_mut(OsStr::new(path)) {
-            entry.changed = (0, 0);
-            entry.links = 1;
+            entry.forget_names();
         }
+    }
+
+    /// Leaves out what is at and beneath a path.
+    pub fn forget(&mut self, path: &str) {
+        self.entries.retain(|entry, _| !Path::new(entry).starts_with(path));
+        self.inodes.retain(|_, entry| self.entries.contains_key(entry));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &Entry)> {
@@ -150,6 +170,11 @@ impl Snapshot {
     pub fn with_ino(&self, ino: u64) -> Option<(&Path, &Entry)> {
         let path = self.inodes.get(&ino)?;
         Some((Path::new(path), self.entries.get(path)?))
+    }
+
+    /// Whether an inode has a name that the crate makes for itself.
+    pub fn is_named_by_us(&self, ino: u64) -> bool {
+        self.iter().any(|(path, entry)| entry.ino == ino && is_temporary(path))
     }
 
     /// The entries whose last component is `name`.
@@ -171,6 +196,15 @@ impl Snapshot {
         let added = other.entries.keys().find(|path| !self.entries.contains_key(*path))?;
         Some(format!("{} appeared", Path::new(added).display()))
     }
+}
+
+/// What a directory holds, which must be there.
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// Looks into a file or directory that the guest may have closed, and puts its mode back.

@@ -261,15 +261,7 @@ pub const STRIKES: &[Strike] = &[
     strike("made anew", &[Parent], |at| {
         fs::create_dir(at.vacate()?)?;
         let (leaf, kind) = at.leaf;
-        match kind {
-            Leaf::Absent => Ok(()),
-            Leaf::File => fs::write(leaf, "made anew\n"),
-            Leaf::EmptyDirectory => fs::create_dir(leaf),
-            Leaf::Directory => {
-                fs::create_dir(leaf)?;
-                fs::write(leaf.join("a"), "made anew\n")
-            }
-        }
+        kind.build(leaf, "made anew\n")
     }),
     strike("new entry", &[Parent], |at| fs::write(at.inside()?.join("new"), "new\n")),
     strike("many new entries", &[Parent], |at| {

@@ -1,7 +1,7 @@
 //! Stops a child at each of its system calls, so that a test can act between any two of them.
 //!
 //! The controller starts its own executable as the victim. The victim asks to be traced, then serves one request
-//! per line on its standard input and answers each with one line. It brackets the part under test with two
+//! per line on its standard input and answers each with one line, both in JSON. It brackets the part under test with two
 //! signals to itself; between them every call that touches the file system is numbered, and the controller may let
 //! it run, replace it by an errno, shorten it, or kill the victim there. Outside them it runs at full speed.
 //!
@@ -21,6 +21,8 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use calls::Call;
 use registers::Registers;
@@ -70,16 +72,31 @@ impl Stop {
 
 /// How a round ended.
 #[derive(Debug)]
-pub enum End {
+pub enum End<A> {
     /// The victim answered.
-    Answered(String),
+    Answered(A),
     /// The hook killed it.
     Killed,
-    /// It did not come back in time.
+    /// It did not come back in time, or made calls without end.
     Hung,
     /// It ended by itself.
     Died(String),
 }
+
+impl<A> End<A> {
+    /// The answer, or what is wrong with a victim that gave none without having been killed.
+    pub fn answer(self) -> (Option<A>, Option<String>) {
+        match self {
+            Self::Answered(answer) => (Some(answer), None),
+            Self::Killed => (None, None),
+            Self::Hung => (None, Some("hang".into())),
+            Self::Died(how) => (None, Some(format!("the victim died: {how}"))),
+        }
+    }
+}
+
+/// What is asked before every call of the part under test.
+pub type Hook<'a> = dyn FnMut(&Stop) -> Act + 'a;
 
 /// Starts victims and steps them.
 #[derive(Debug)]
@@ -102,9 +119,6 @@ impl Tracer {
     ///
     /// The error says why tracing is impossible here; a test then skips.
     pub fn start() -> Result<Self, String> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err("the tracer knows the registers of x86_64 only".into());
-        }
         let watch = Arc::new(Mutex::new(None));
         thread::spawn({
             let watch = Arc::downgrade(&watch);
@@ -120,7 +134,12 @@ impl Tracer {
     }
 
     /// Has the victim serve one request, asking `hook` before every call of the part under test.
-    pub fn round(&mut self, request: &str, patience: Duration, hook: &mut dyn FnMut(&Stop) -> Act) -> End {
+    pub fn round<A: DeserializeOwned>(
+        &mut self,
+        request: &impl Serialize,
+        patience: Duration,
+        hook: &mut Hook<'_>,
+    ) -> End<A> {
         if self.victim.is_none() {
             self.victim = Some(Victim::start().expect("a second victim starts like the first"));
         }
@@ -176,25 +195,24 @@ impl Victim {
         Ok(Self { pid, _child: child, requests, answers })
     }
 
-    fn round(&mut self, request: &str, hook: &mut dyn FnMut(&Stop) -> Act) -> End {
+    fn round<A: DeserializeOwned>(&mut self, request: &impl Serialize, hook: &mut Hook<'_>) -> End<A> {
+        let request = serde_json::to_string(request).expect("a request is text");
         if writeln!(self.requests, "{request}").is_err() {
             return End::Died("before the request".into());
         }
-        match self.run(hook) {
-            Ran::Idle => {
-                let mut answer = String::new();
-                match self.answers.read_line(&mut answer) {
-                    Ok(1..) => End::Answered(answer),
-                    _ => End::Died("without an answer".into()),
-                }
-            }
-            Ran::Killed => End::Killed,
-            Ran::Gone(how) => End::Died(how),
+        if let Some(end) = self.run(hook) {
+            return end;
+        }
+        let mut answer = String::new();
+        let _ = self.answers.read_line(&mut answer);
+        match serde_json::from_str(&answer) {
+            Ok(answer) => End::Answered(answer),
+            Err(error) => End::Died(format!("with the answer {answer:?}: {error}")),
         }
     }
 
-    /// Lets the victim run until it waits for the next request.
-    fn run(&mut self, hook: &mut dyn FnMut(&Stop) -> Act) -> Ran {
+    /// Lets the victim run until it waits for the next request, or until its end.
+    fn run<A>(&mut self, hook: &mut Hook<'_>) -> Option<End<A>> {
         let mut inside = false;
         let mut index = 0;
         let mut entering = true;
@@ -217,8 +235,8 @@ impl Victim {
                     let act = hook(&Stop { index, call, pid: self.pid });
                     index += 1;
                     match act {
-                        _ if index > MOST_CALLS => return self.kill(),
-                        Act::Kill => return self.kill(),
+                        Act::Kill => return Some(self.kill(End::Killed)),
+                        _ if index > MOST_CALLS => return Some(self.kill(End::Hung)),
                         Act::Go => {}
                         Act::Release => inside = false,
                         Act::Fail(errno) => {
@@ -252,20 +270,20 @@ impl Victim {
                     entering = true;
                 }
                 Ok(WaitStatus::Stopped(_, END)) => inside = false,
-                Ok(WaitStatus::Stopped(_, IDLE)) => return Ran::Idle,
+                Ok(WaitStatus::Stopped(_, IDLE)) => return None,
                 Ok(WaitStatus::Stopped(_, caught)) => signal = Some(caught),
-                Ok(WaitStatus::Exited(_, code)) => return Ran::Gone(format!("exit code {code}")),
-                Ok(WaitStatus::Signaled(_, caught, _)) => return Ran::Gone(format!("{caught}")),
+                Ok(WaitStatus::Exited(_, code)) => return Some(End::Died(format!("exit code {code}"))),
+                Ok(WaitStatus::Signaled(_, caught, _)) => return Some(End::Died(caught.to_string())),
                 Ok(_) => {}
-                Err(error) => return Ran::Gone(format!("{error}")),
+                Err(error) => return Some(End::Died(error.to_string())),
             }
         }
     }
 
-    fn kill(&self) -> Ran {
+    fn kill<A>(&self, end: End<A>) -> End<A> {
         let _ = kill(self.pid, Signal::SIGKILL);
         self.reap();
-        Ran::Killed
+        end
     }
 
     fn reap(&self) {
@@ -288,12 +306,6 @@ impl Drop for Victim {
     }
 }
 
-enum Ran {
-    Idle,
-    Killed,
-    Gone(String),
-}
-
 enum Amend {
     Answer(Errno),
     Count(u64),
@@ -314,27 +326,6 @@ fn peek(pid: Pid, address: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Serves requests as a victim until the controller hangs up.
-fn serve(answer: impl Fn(&str) -> String) {
-    if ptrace::traceme().is_err() {
-        return;
-    }
-    let mut request = String::new();
-    let mut input = std::io::stdin().lock();
-    let mut output = std::io::stdout().lock();
-    while raise(IDLE).is_ok() {
-        request.clear();
-        match input.read_line(&mut request) {
-            Ok(1..) => {}
-            _ => return,
-        }
-        let answer = answer(request.trim_end_matches('\n'));
-        if writeln!(output, "{answer}").and_then(|()| output.flush()).is_err() {
-            return;
-        }
-    }
-}
-
 /// Runs the part under test between the two signals.
 pub fn marked<T>(part: impl FnOnce() -> T) -> T {
     // Raising a signal to oneself does not fail, and where nobody traces there is nothing to mark.
@@ -344,9 +335,19 @@ pub fn marked<T>(part: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Plays the victim of a rig: the role for [`VICTIM`].
-pub fn be_victim(answer: impl Fn(&str) -> String) -> ExitCode {
+/// Plays the victim of a rig, the role for [`VICTIM`]: serves requests until the controller hangs up.
+pub fn be_victim<R: DeserializeOwned, A: Serialize>(answer: impl Fn(&R) -> A) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
-    serve(answer);
+    if ptrace::traceme().is_err() {
+        return ExitCode::FAILURE;
+    }
+    let mut request = String::new();
+    let mut input = std::io::stdin().lock();
+    while raise(IDLE).is_ok() {
+        request.clear();
+        let Ok(1..) = input.read_line(&mut request) else { break };
+        let request = serde_json::from_str(&request).expect("the controller's own words");
+        println!("{}", serde_json::to_string(&answer(&request)).expect("an answer is text"));
+    }
     ExitCode::SUCCESS
 }

@@ -3,14 +3,14 @@
 //! Links of the guest's lead nowhere but to the canary, so neither does anything that is done here.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use beneath_kit::naive::session::{NaiveSession, secure_tree};
-use beneath_kit::naive::{open_counted, refused, remove_by_path};
+use beneath_kit::naive::{self, Attempt, Trust, refused};
 use beneath_kit::race::{Outcome, every_second};
 use beneath_kit::scene::CANARY;
-use rustix::fs::OFlags;
+use beneath_kit::strikes::exchange::Bait;
 
 use super::{Call, Exchange, GUEST, INSIDE, MESSAGE, Play};
 
@@ -24,7 +24,7 @@ impl Control {
     pub(super) fn new(play: Play, base: &Path) -> io::Result<Self> {
         let root = base.canonicalize()?.join("root");
         let session = NaiveSession { dir: root.join(GUEST) };
-        Ok(Self { play, session, target: root.join(play.call.target()) })
+        Ok(Self { play, session, target: root.join(play.call.places().target) })
     }
 
     pub(super) fn call(&self, turn: u64) -> Outcome {
@@ -39,7 +39,7 @@ impl Control {
             // It knows of no other place.
             Call::InPlace if self.play.exchange == Exchange::DirLink => self.clear(pause)?,
             Call::Collect | Call::InPlace => return self.collect(pause),
-            Call::Remove => remove_by_path(&self.target, pause)?,
+            Call::Remove => naive::remove_by_path(&self.target, pause)?,
             Call::Harden => {
                 if fs::symlink_metadata(&self.target)?.is_symlink() {
                     return Err(refused());
@@ -52,21 +52,16 @@ impl Control {
     }
 
     fn collect(&self, pause: &dyn Fn()) -> io::Result<Outcome> {
+        let file = attempt(&self.target, "f", pause);
         let content = match self.play.exchange {
-            Exchange::HardLinkRace => {
-                let mut content = Vec::new();
-                open_counted(&self.target.join("f"), OFlags::RDONLY, pause)?.read_to_end(&mut content)?;
-                content
+            Exchange::SecondNameRace => naive::read_counted(&file)?.data,
+            Exchange::File(Bait::Fifo) => naive::read(&file)?.data,
+            _ => {
+                let content = self.session.collect(MESSAGE, &["f"], pause).pop().ok_or_else(refused)?.1;
+                Some(String::from_utf8_lossy(&content).into_owned())
             }
-            // Behind the path may be a FIFO that somebody holds open, which has no end.
-            Exchange::FileFifo => {
-                let mut content = vec![0; CANARY.len()];
-                approved_file(&self.target, pause)?.read_exact(&mut content)?;
-                content
-            }
-            _ => self.session.collect(MESSAGE, &["f"], pause).pop().ok_or_else(refused)?.1,
         };
-        if content.starts_with(CANARY.as_bytes()) {
+        if content.is_some_and(|content| content.starts_with(CANARY)) {
             return Ok(Outcome::Escaped("read outside".into()));
         }
         if !self.play.exchange.keeps_message() {
@@ -77,22 +72,12 @@ impl Control {
 
     /// Removes the message's directory, level by level, if it is where it seems to be.
     fn clear(&self, pause: &dyn Fn()) -> io::Result<()> {
-        let dir = &self.target;
-        let outbox = dir.parent().unwrap_or(dir);
-        let real = fs::canonicalize(dir)?;
-        if !fs::symlink_metadata(dir)?.is_dir() || !real.starts_with(fs::canonicalize(outbox)?) {
-            return Err(refused());
-        }
-        pause();
-        remove_by_path(&real, pause)
+        let outbox = self.target.parent().unwrap_or(&self.target);
+        naive::remove_tree(&attempt(outbox, MESSAGE, pause)).map(drop)
     }
 }
 
-fn approved_file(dir: &Path, pause: &dyn Fn()) -> io::Result<fs::File> {
-    let path = dir.join("f");
-    if !fs::symlink_metadata(&path)?.is_file() {
-        return Err(refused());
-    }
-    pause();
-    fs::File::open(path)
+fn attempt<'a>(root: &'a Path, name: &'a str, pause: &'a dyn Fn()) -> Attempt<'a> {
+    let path = Path::new(name);
+    Attempt { root, path, data: &[], other: path, trust: Trust::Root, pause }
 }

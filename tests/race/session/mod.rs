@@ -11,10 +11,10 @@ mod victim;
 use std::io;
 use std::path::Path;
 
-use beneath_kit::canary::Canary;
-use beneath_kit::race::{Bout, Contender, Flip, Ground, Host, Outcome, Script, elsewhere};
+use beneath_kit::race::{Bout, Contender, Flip, Ground, Host, Script, elsewhere};
+use beneath_kit::strikes::exchange::Bait;
 use control::Control;
-use stage::Books;
+use stage::{BOX, Books, Calling, FILE, MESSAGE_BOX};
 use victim::Victim;
 
 /// The directory of the guest, beneath the root.
@@ -25,7 +25,7 @@ const MESSAGE: &str = "c";
 const INSIDE: &[u8] = b"work of the guest";
 
 /// Calls per kind and resolver when nothing else is asked for; each is several operations.
-const QUICK: u64 = 2_000;
+const QUICK: u64 = 1_000;
 
 /// What the host does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,57 +47,50 @@ enum Call {
 /// What the guest exchanges, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exchange {
-    /// The inbox for a link.
-    Inbox,
-    /// The outbox for a link.
-    Outbox,
-    /// The workspace for a link.
-    Workspace,
+    /// A directory that the host made for it.
+    Part(&'static str, Bait<'static>),
     /// The directory of a message for a link.
     Message,
-    /// A file for a link, by a descriptor of its directory that the guest goes on holding.
-    FileLink,
-    /// A file for a FIFO, likewise.
-    FileFifo,
-    /// A file for a second name of a host file, likewise.
-    HardLink,
-    /// As [`HardLink`](Self::HardLink), but the second name comes and goes at once.
-    HardLinkRace,
+    /// A file, by a descriptor of its directory that the guest goes on holding.
+    File(Bait<'static>),
+    /// A file for a second name of a host file that comes and goes at once, likewise.
+    SecondNameRace,
     /// A directory for a link, inside a tree that is worked on or removed, likewise.
     DirLink,
 }
 
 use Call::{Clear, Collect, Deliver, Harden, InPlace, Remove};
+use Exchange::{DirLink, File, Message, Part, SecondNameRace};
 
 const KINDS: &[(&str, Exchange, &[Call])] = &[
-    ("session-inbox", Exchange::Inbox, &[Deliver]),
-    ("session-msg", Exchange::Message, &[Deliver, Collect, InPlace]),
-    ("session-outbox", Exchange::Outbox, &[Collect, Clear, InPlace]),
-    ("session-work", Exchange::Workspace, &[Harden]),
-    ("session-file", Exchange::FileLink, &[Collect, InPlace, Harden]),
-    ("session-fifo", Exchange::FileFifo, &[Collect, InPlace]),
-    ("session-hard", Exchange::HardLink, &[Collect, InPlace, Harden]),
-    ("session-hard-race", Exchange::HardLinkRace, &[Collect, InPlace, Harden]),
-    ("session-dir", Exchange::DirLink, &[Clear, InPlace, Remove, Harden]),
+    ("session-inbox", Part("inbox", Bait::Link(BOX)), &[Deliver]),
+    ("session-msg", Message, &[Deliver, Collect, InPlace]),
+    ("session-outbox", Part("outbox", Bait::Link(BOX)), &[Collect, Clear, InPlace]),
+    ("session-work", Part("workspace", Bait::Link(MESSAGE_BOX)), &[Harden]),
+    ("session-file", File(Bait::Link(FILE)), &[Collect, InPlace, Harden]),
+    ("session-fifo", File(Bait::Fifo), &[Collect, InPlace]),
+    ("session-hard", File(SECOND_NAME), &[Collect, InPlace, Harden]),
+    ("session-hard-race", SecondNameRace, &[Collect, InPlace, Harden]),
+    ("session-dir", DirLink, &[Clear, InPlace, Remove, Harden]),
 ];
+
+const SECOND_NAME: Bait<'_> = Bait::SecondName(FILE);
 
 pub(crate) fn bouts() -> Vec<Bout> {
     let bouts = KINDS.iter().flat_map(|&(kind, exchange, calls)| {
         calls.iter().map(move |&call| Bout {
             kind,
-            verb: call.verb(),
-            shares: match exchange {
-                Exchange::HardLinkRace => 1,
-                _ => calls.len() as u64,
-            },
-            quick: QUICK,
+            verb: call.places().verb,
+            shares: if exchange == SecondNameRace { 1 } else { calls.len() as u64 },
+            // On two file systems, one of which is a disk.
+            quick: if call == InPlace { QUICK / 2 } else { QUICK },
             never_refused: exchange.never_refused(call),
             without_walk: None,
             obstacle: (call == InPlace && !matches!(elsewhere(&Ground::Usual.path()), Ok(Some(_))))
                 .then_some("there is no second file system for the host's side"),
             ground: Ground::Usual,
             needs_plain_user: false,
-            shared: matches!(exchange, Exchange::HardLink | Exchange::HardLinkRace).then_some(stage::FILE),
+            shared: [File(SECOND_NAME), SecondNameRace].contains(&exchange).then_some(FILE),
             script: Box::new(Play { call, exchange }),
         })
     });
@@ -117,11 +110,17 @@ impl Script for Play {
     }
 
     fn host(&self, contender: Contender, base: &Path) -> io::Result<Box<dyn Host>> {
-        let caller = match contender {
-            Contender::Control => Caller::Control(Control::new(*self, base)?),
-            Contender::Beneath(_) => Caller::Victim(Victim::new(*self, contender.choice(), base)?),
+        let call: Calling = match contender {
+            Contender::Control => {
+                let control = Control::new(*self, base)?;
+                Box::new(move |turn, _| control.call(turn))
+            }
+            _ => {
+                let victim = Victim::new(*self, contender.choice(), base)?;
+                Box::new(move |turn, canary| victim.call(turn, canary))
+            }
         };
-        Ok(Box::new(Hosting { books: Books::open(*self, base)?, caller }))
+        Ok(Box::new(Books::open(*self, call, base)?))
     }
 
     fn guest(&self, base: &Path) -> io::Result<Flip> {
@@ -129,78 +128,44 @@ impl Script for Play {
     }
 }
 
-struct Hosting {
-    books: Books,
-    caller: Caller,
-}
-
-enum Caller {
-    Victim(Victim),
-    Control(Control),
-}
-
-impl Host for Hosting {
-    fn prepare(&mut self) {
-        // Fails where the last call was refused and has left everything.
-        let _ = self.books.prepare();
-    }
-
-    fn call(&mut self, turn: u64, canary: &Canary) -> Outcome {
-        match &self.caller {
-            Caller::Victim(victim) => victim.call(turn, canary),
-            Caller::Control(control) => control.call(turn),
-        }
-    }
-
-    fn settle(&mut self) -> Option<bool> {
-        self.books.settle()
-    }
+/// Where a call is made, beneath the root.
+struct Places {
+    verb: &'static str,
+    /// The path the host uses.
+    target: &'static str,
+    /// The directory in which the guest exchanges a file or a directory.
+    scene: &'static str,
+    /// The directory in which the host makes what the next call needs.
+    home: &'static str,
 }
 
 impl Call {
-    fn verb(self) -> &'static str {
-        match self {
-            Deliver => "deliver",
-            Collect => "collect",
-            Clear => "clear",
-            InPlace => "in_place",
-            Remove => "remove",
-            Harden => "harden",
-        }
-    }
-
-    /// The path the host uses.
-    fn target(self) -> &'static str {
-        match self {
-            Deliver => "s/guest/inbox/c",
-            Collect | Clear | InPlace => "s/guest/outbox/c",
-            Remove => SESSION,
-            Harden => "s/guest/workspace",
-        }
-    }
-
-    /// The directory in which the guest exchanges a file or a directory.
-    fn scene(self) -> &'static str {
-        match self {
-            Remove | Harden => "s/guest/workspace",
-            other => other.target(),
-        }
+    fn places(self) -> Places {
+        let (verb, target, scene, home) = match self {
+            Deliver => ("deliver", "s/guest/inbox/c", "s/guest/inbox/c", "s/guest/inbox/c"),
+            Collect => ("collect", "s/guest/outbox/c", "s/guest/outbox/c", "s/guest/outbox"),
+            Clear => ("clear", "s/guest/outbox/c", "s/guest/outbox/c", "s/guest/outbox"),
+            InPlace => ("in_place", "s/guest/outbox/c", "s/guest/outbox/c", "s/guest/outbox"),
+            Remove => ("remove", SESSION, "s/guest/workspace", "."),
+            Harden => ("harden", "s/guest/workspace", "s/guest/workspace", "s/guest/workspace"),
+        };
+        Places { verb, target, scene, home }
     }
 }
 
 impl Exchange {
     /// Whether the guest goes on holding the message's directory, which must not go then.
     fn keeps_message(self) -> bool {
-        matches!(self, Self::FileLink | Self::FileFifo | Self::HardLink | Self::HardLinkRace)
+        matches!(self, File(_) | SecondNameRace)
     }
 
     /// Why the exchange cannot make the call refuse, where it cannot.
     fn never_refused(self, call: Call) -> Option<&'static str> {
         match (self, call) {
-            (Self::DirLink, Clear | InPlace | Remove) => {
+            (DirLink, Clear | InPlace | Remove) => {
                 Some("a link inside a doomed tree is unlinked, which is no refusal")
             }
-            (Self::DirLink | Self::FileLink | Self::HardLink | Self::HardLinkRace, Harden) => {
+            (DirLink | File(_) | SecondNameRace, Harden) => {
                 Some("links are skipped, and files with several names are left and counted apart")
             }
             _ => None,

@@ -5,21 +5,27 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use beneath::session::SessionsConfig;
+use beneath::{ResolverChoice, Root, SessionId, Sessions, ambient_authority};
+use beneath_kit::canary::Canary;
+use beneath_kit::race::{Host, Outcome};
 use beneath_kit::scene::CANARY;
-use beneath_kit::strikes::exchange::{Bait, NEW, move_new, open_dir};
+use beneath_kit::strikes::exchange::{Bait, NEW, move_new, open_dir, reach};
 use rustix::fs::{AtFlags, CWD, Mode, mkdirat, openat, statat, unlinkat};
 
 use super::{Call, Exchange, GUEST, INSIDE, MESSAGE, Play, SESSION};
-
-const HOST_PARTS: [&str; 4] = ["staging", "claimed", "trash", "state"];
-/// What makes a directory a session, and of which name.
-const MARKER: (&str, &str) = (".session", "beneath session 1\ns\n");
 
 /// In the canary: what looks like an inbox or an outbox, like a message or a workspace, and what is in these.
 pub(super) const BOX: &str = "box";
 pub(super) const MESSAGE_BOX: &str = "box/c";
 pub(super) const FILE: &str = "box/c/f";
 pub(super) const DIRECTORY: &str = "box/c/d";
+
+/// The sessions of a race.
+pub(super) fn sessions(base: &Path, resolver: ResolverChoice) -> beneath::Result<Sessions> {
+    let root = Root::open_ambient(base.join("root"), ambient_authority())?;
+    Ok(Sessions::new(root, SessionsConfig::default().with_resolver(resolver)))
+}
 
 /// Builds the session and the canary.
 pub(super) fn build(base: &Path, call: Call) -> io::Result<()> {
@@ -32,41 +38,37 @@ pub(super) fn build(base: &Path, call: Call) -> io::Result<()> {
     if call == Call::Remove {
         return Ok(());
     }
-    let guest = root.join(GUEST);
-    for message in ["inbox/c", "outbox/c"] {
-        fs::create_dir_all(guest.join(message))?;
+    sessions(base, ResolverChoice::Auto)?.create(&SessionId::new(SESSION))?;
+    for dir in ["inbox/c", "outbox/c", "workspace/d"] {
+        fs::create_dir_all(root.join(GUEST).join(dir))?;
     }
-    fs::write(guest.join("outbox/c/f"), INSIDE)?;
-    fs::create_dir_all(guest.join("workspace/d"))?;
-    for file in ["workspace/f", "workspace/d/x"] {
-        fs::write(guest.join(file), INSIDE)?;
+    for file in ["outbox/c/f", "workspace/f", "workspace/d/x"] {
+        fs::write(root.join(GUEST).join(file), INSIDE)?;
     }
-    for part in HOST_PARTS {
-        fs::create_dir_all(root.join(SESSION).join("host").join(part))?;
-    }
-    fs::write(root.join(SESSION).join(MARKER.0), MARKER.1)
+    Ok(())
 }
 
-/// The host's bookkeeping between two calls.
+/// How the host calls.
+pub(super) type Calling = Box<dyn Fn(u64, &Canary) -> Outcome>;
+
+/// The host, and its bookkeeping between two calls.
 pub(super) struct Books {
     play: Play,
+    call: Calling,
+    sessions: Sessions,
     home: OwnedFd,
     outside: PathBuf,
 }
 
 impl Books {
-    pub(super) fn open(play: Play, base: &Path) -> io::Result<Self> {
-        let home = match play.call {
-            Call::Deliver => "root/s/guest/inbox/c",
-            Call::Collect | Call::Clear | Call::InPlace => "root/s/guest/outbox",
-            Call::Harden => "root/s/guest/workspace",
-            Call::Remove => "root",
-        };
-        Ok(Self { play, home: open_dir(CWD, base.join(home))?, outside: base.join("outside") })
+    pub(super) fn open(play: Play, call: Calling, base: &Path) -> io::Result<Self> {
+        let home = reach(&open_dir(CWD, base.join("root"))?, play.call.places().home)?;
+        let sessions = sessions(base, ResolverChoice::Auto)?;
+        Ok(Self { play, call, sessions, home, outside: base.join("outside") })
     }
 
     /// Makes what the next call needs and the last one took.
-    pub(super) fn prepare(&self) -> rustix::io::Result<()> {
+    fn provide(&self) -> io::Result<()> {
         let home = &self.home;
         match (self.play.call, self.play.exchange) {
             (Call::Collect | Call::Clear | Call::InPlace, Exchange::Message) => {
@@ -77,55 +79,51 @@ impl Books {
                     false => send(home),
                 }
             }
-            (Call::Collect | Call::Clear | Call::InPlace, Exchange::Outbox) => send(home),
+            (Call::Collect | Call::Clear | Call::InPlace, Exchange::Part(..)) => send(home),
             (Call::Clear | Call::InPlace, Exchange::DirLink) => {
                 mkdirat(home, MESSAGE, Mode::RWXU)?;
                 self.doom(&open_dir(home, MESSAGE)?)
             }
             (Call::Remove, _) => {
-                mkdirat(home, SESSION, Mode::RWXU)?;
-                let session = open_dir(home, SESSION)?;
-                let marker = openat(&session, MARKER.0, NEW, Mode::RUSR | Mode::WUSR)?;
-                rustix::io::write(marker, MARKER.1.as_bytes())?;
-                directories(&session, "host", &HOST_PARTS)?;
-                let guest = directories(&session, "guest", &["inbox", "outbox", "workspace"])?;
-                self.doom(&open_dir(&guest, "workspace")?)
+                self.sessions.create(&SessionId::new(SESSION))?;
+                self.doom(&reach(home, "s/guest/workspace")?)
             }
             _ => Ok(()),
         }
     }
 
     /// A directory, a link that looks the same, and the file that both lead to.
-    fn doom(&self, top: &OwnedFd) -> rustix::io::Result<()> {
+    fn doom(&self, top: &OwnedFd) -> io::Result<()> {
         Bait::Link(DIRECTORY).plant(&self.outside, top, "l")?;
         mkdirat(top, "d", Mode::RWXU)?;
-        openat(open_dir(top, "d")?, "x", NEW, Mode::RUSR).map(drop)
-    }
-
-    /// Undoes what the call did inside, and reports whether it had done anything, where that can be seen.
-    pub(super) fn settle(&self) -> Option<bool> {
-        match self.play.call {
-            Call::Deliver => Some(unlinkat(&self.home, "w", AtFlags::empty()).is_ok()),
-            _ => None,
-        }
+        openat(open_dir(top, "d")?, "x", NEW, Mode::RUSR)?;
+        Ok(())
     }
 }
 
-/// A directory with others in it.
-fn directories(at: &OwnedFd, name: &str, inner: &[&str]) -> rustix::io::Result<OwnedFd> {
-    mkdirat(at, name, Mode::RWXU)?;
-    let made = open_dir(at, name)?;
-    inner.iter().try_for_each(|part| mkdirat(&made, *part, Mode::RWXU))?;
-    Ok(made)
+impl Host for Books {
+    fn prepare(&mut self) {
+        // Fails where the last call was refused and has left everything.
+        let _ = self.provide();
+    }
+
+    fn call(&mut self, turn: u64, canary: &Canary) -> Outcome {
+        (self.call)(turn, canary)
+    }
+
+    fn settle(&mut self) -> Option<bool> {
+        let delivers = self.play.call == Call::Deliver;
+        delivers.then(|| unlinkat(&self.home, "w", AtFlags::empty()).is_ok())
+    }
 }
 
 /// Puts a message in the outbox, whole; under its own name the guest would exchange it half made.
-fn send(outbox: &OwnedFd) -> rustix::io::Result<()> {
+fn send(outbox: &OwnedFd) -> io::Result<()> {
     if statat(outbox, MESSAGE, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Ok(());
     }
     mkdirat(outbox, "draft", Mode::RWXU)?;
     let file = openat(open_dir(outbox, "draft")?, "f", NEW, Mode::RUSR | Mode::WUSR)?;
     rustix::io::write(file, INSIDE)?;
-    move_new(outbox, "draft", outbox, MESSAGE)
+    Ok(move_new(outbox, "draft", outbox, MESSAGE)?)
 }

@@ -2,8 +2,9 @@
 
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::time::Duration;
 
-use beneath::session::{Attachment, Claim, Hardening, LimitedFile, Place, SessionsConfig, harden_tree};
+use beneath::session::{Attachment, Claim, Hardening, LimitedFile, Place, harden_tree};
 use beneath::{
     Access, Error, ErrorKind, MessageId, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
@@ -13,6 +14,7 @@ use beneath_kit::race::{Outcome, elsewhere};
 use beneath_kit::scene::CANARY;
 use tempfile::TempDir;
 
+use super::stage::sessions;
 use super::{Call, Exchange, INSIDE, MESSAGE, Play, SESSION};
 
 pub(super) struct Victim {
@@ -26,11 +28,10 @@ pub(super) struct Victim {
 
 impl Victim {
     pub(super) fn new(play: Play, resolver: ResolverChoice, base: &Path) -> io::Result<Self> {
-        let root = Root::open_ambient(base.join("root"), ambient_authority())?;
         Ok(Self {
             play,
             elsewhere: if play.call == Call::InPlace { elsewhere(base)? } else { None },
-            sessions: Sessions::new(root, SessionsConfig::default().with_resolver(resolver)),
+            sessions: sessions(base, resolver)?,
             session: SessionId::new(SESSION),
             message: MessageId::new(MESSAGE),
         })
@@ -41,29 +42,27 @@ impl Victim {
     }
 
     fn run(&self, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
-        let Play { call, exchange } = self.play;
-        if call == Call::Remove {
-            return self.sessions.remove(&self.session).map(|removed| match removed.is_complete() {
-                true => Outcome::Ok,
-                false => Outcome::Wrong(format!("{removed:?}")),
-            });
+        if self.play.call == Call::Remove {
+            let removed = self.sessions.remove(&self.session)?;
+            return Ok(whole(removed.is_complete(), &removed));
         }
         let session = self.sessions.open(&self.session)?;
-        match call {
+        match self.play.call {
             Call::Deliver => Ok(self.deliver(&session, turn)),
             Call::Harden => harden(&session, turn),
             Call::InPlace => {
-                let guest = session.guest().try_clone()?;
-                let outcome = self.collect_in_place(session, exchange, turn, canary);
+                // The message was made a moment ago, and the guest has its turn before it is claimed.
+                std::thread::sleep(Duration::from_micros(1));
+                let outcome = self.collect_in_place(&session, turn, canary);
                 if !matches!(outcome, Ok(Outcome::Ok)) {
                     // A refusal takes a fraction of what a success takes, and would be most of the calls: look a while
                     // whether the guest puts the message back.
                     let path = format!("outbox/{}", self.message);
-                    let _ = (0..50).find(|_| guest.metadata(&path).is_ok());
+                    let _ = (0..50).find(|_| session.guest().metadata(&path).is_ok());
                 }
                 outcome
             }
-            _ => {
+            call => {
                 let Some(claim) = session.outbox().claim(&self.message)? else {
                     return Ok(Outcome::Wrong("the message was not there".into()));
                 };
@@ -71,17 +70,13 @@ impl Victim {
                     Call::Collect => collect(&claim, turn, canary)?,
                     _ => Outcome::Ok,
                 };
-                let keeps = exchange.keeps_message();
-                let done = match (keeps, call, turn % 2) {
-                    (true, ..) => claim.release().map(|()| Outcome::Ok),
+                let done = match (self.play.exchange.keeps_message(), call, turn % 2) {
+                    (true, ..) => claim.release().map(|()| Outcome::Ok)?,
                     // Gives it back through the outbox that the guest exchanges, and takes it out again.
-                    (false, Call::Collect, 1) => self.release(claim, &session),
-                    _ => Ok(clear(claim)),
-                }?;
-                Ok(match outcome {
-                    Outcome::Ok => done,
-                    other => other,
-                })
+                    (false, Call::Collect, 1) => release(claim, &session)?,
+                    _ => clear(claim),
+                };
+                Ok(outcome.then(done))
             }
         }
     }
@@ -93,19 +88,13 @@ impl Victim {
         };
         let delivery = session.inbox().deliver(&self.message, [attachment.with_name("w")]);
         match delivery.outcomes() {
-            [beneath::session::Outcome::Saved(file)] if file.guest_path == "inbox/c/w" => Outcome::Ok,
+            [beneath::session::Outcome::Saved(file)] if file.path == "inbox/c/w" => Outcome::Ok,
             [beneath::session::Outcome::Refused(error)] => refusal(error),
             other => Outcome::Wrong(format!("{other:?}")),
         }
     }
 
-    fn collect_in_place(
-        &self,
-        session: Session,
-        exchange: Exchange,
-        turn: u64,
-        canary: &Canary,
-    ) -> beneath::Result<Outcome> {
+    fn collect_in_place(&self, session: &Session, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {
         let Some(elsewhere) = &self.elsewhere else {
             return Ok(Outcome::Wrong("there is no other file system".into()));
         };
@@ -119,6 +108,7 @@ impl Victim {
         if claim.place() != Place::InPlace(ErrorKind::CrossDevice) {
             return Ok(Outcome::Wrong(format!("the message was {:?}", claim.place())));
         }
+        let exchange = self.play.exchange;
         let outcome = match exchange {
             Exchange::DirLink => Outcome::Ok,
             _ => match collect(&claim, turn, canary)? {
@@ -132,47 +122,34 @@ impl Victim {
             return Ok(outcome);
         }
         let removed = claim.clear();
-        Ok(match outcome {
-            Outcome::Ok if removed.is_complete() => Outcome::Ok,
-            Outcome::Ok
-                if removed
-                    .left
-                    .first
-                    .iter()
-                    .all(|left| is_exchange(left.error.kind()) || is_back(left.error.kind())) =>
-            {
-                Outcome::Refused
-            }
-            Outcome::Ok => Outcome::Wrong(format!("{removed:?}")),
-            other => other,
-        })
+        let explained = |kind| is_exchange(kind) || is_back(kind);
+        Ok(outcome.then(match removed.left.first.iter().all(|left| explained(left.error.kind())) {
+            true if !removed.is_complete() => Outcome::Refused,
+            _ => whole(removed.is_complete(), &removed),
+        }))
     }
+}
 
-    fn release(&self, claim: Claim, session: &Session) -> beneath::Result<Outcome> {
-        let released = claim.release();
-        // A claim that could not be given back is pending, and nothing is lost.
-        let claims = match &released {
-            Ok(()) => return Ok(Outcome::Ok),
-            Err(_) => session.outbox().pending()?,
-        };
-        if claims.len() != 1 {
-            return Ok(Outcome::Wrong(format!("{} claims are pending, not one", claims.len())));
-        }
-        for claim in claims {
-            if let Outcome::Wrong(why) = clear(claim) {
-                return Ok(Outcome::Wrong(why));
-            }
-        }
-        released.map(|()| Outcome::Ok)
+fn release(claim: Claim, session: &Session) -> beneath::Result<Outcome> {
+    let Err(error) = claim.release() else { return Ok(Outcome::Ok) };
+    // A claim that could not be given back is pending, and nothing is lost.
+    let pending = session.outbox().pending()?;
+    if (pending.entries.len(), pending.total) != (1, 1) {
+        return Ok(Outcome::Wrong(format!("not one claim is pending: {pending:?}")));
+    }
+    match pending.entries.into_iter().map(clear).find(|cleared| !matches!(cleared, Outcome::Ok)) {
+        Some(wrong) => Ok(wrong),
+        None => Err(error),
     }
 }
 
 fn clear(claim: Claim) -> Outcome {
     let cleared = claim.clear();
-    match cleared.is_complete() {
-        true => Outcome::Ok,
-        false => Outcome::Wrong(format!("{cleared:?}")),
-    }
+    whole(cleared.is_complete(), &cleared)
+}
+
+fn whole(complete: bool, report: &dyn std::fmt::Debug) -> Outcome {
+    if complete { Outcome::Ok } else { Outcome::Wrong(format!("{report:?}")) }
 }
 
 fn collect(claim: &Claim, turn: u64, canary: &Canary) -> beneath::Result<Outcome> {

@@ -66,6 +66,15 @@ fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
     Ok(Listed { key, size, etag: object.etag })
 }
 
+/// Reads a page into objects, each a key, a size and a version, and the token of the next page: for the fuzz targets alone.
+#[cfg(fuzzing)]
+#[allow(clippy::missing_errors_doc, clippy::type_complexity)]
+pub fn read_page(bytes: &[u8]) -> Result<(Vec<(Vec<u8>, u64, Option<String>)>, Option<String>), Malformed> {
+    let page = parse(bytes)?;
+    let objects = page.objects.into_iter().map(|object| (object.key, object.size, object.etag));
+    Ok((objects.collect(), page.next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

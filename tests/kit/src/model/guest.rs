@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, symlin
 use std::path::Path;
 
 use beneath::{Root, WalkLimits};
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
 use super::{Model, Node, SECRET, text};
 use crate::strikes::exchange::exchange;
@@ -27,17 +27,10 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    pub const ALL: [Self; 9] = [
-        Self::MakeDirectory,
-        Self::WriteFile,
-        Self::Link,
-        Self::HardLink,
-        Self::HardLinkSecret,
-        Self::Fifo,
-        Self::Rename,
-        Self::Exchange,
-        Self::Unlink,
-    ];
+    pub const ALL: [Self; 9] = {
+        use Mutation::*;
+        [MakeDirectory, WriteFile, Link, HardLink, HardLinkSecret, Fifo, Rename, Exchange, Unlink]
+    };
 }
 
 /// What links say; the last leads to a directory outside, by its full path.
@@ -61,52 +54,44 @@ impl Model {
         }
         let [old, new] = [from, to].map(|path| dir.join(path));
         let free = self.get(to).is_err();
-        match (mutation, self.get(from).ok().cloned()) {
-            (Mutation::MakeDirectory, _) if free => {
-                fs::create_dir(new).unwrap();
-                self.nodes.insert(to.to_path_buf(), Node::Dir);
-            }
+        let made = match (mutation, self.get(from).ok().cloned()) {
+            (Mutation::MakeDirectory, _) if free => fs::create_dir(new).map(|()| Node::Dir),
             (Mutation::WriteFile, _) if free => {
                 let content = [byte; 9];
-                fs::write(new, content).unwrap();
-                self.put_file(to, &content);
+                self.contents.push(content.to_vec());
+                fs::write(new, content).map(|()| Node::File(self.contents.len() - 1))
             }
-            (Mutation::Link, _) if free => {
-                match TEXTS.get(usize::from(byte) % (TEXTS.len() + 1)) {
-                    Some(text) => symlink(text, new).unwrap(),
-                    None => symlink(secret.with_file_name("sub"), new).unwrap(),
+            (Mutation::Link, _) if free => match TEXTS.get(usize::from(byte) % (TEXTS.len() + 1)) {
+                Some(text) => symlink(text, new).map(|()| Node::Link(text.into())),
+                None => {
+                    let text = secret.with_file_name("sub");
+                    symlink(&text, new).map(|()| Node::Link(text))
                 }
-                self.nodes.insert(to.to_path_buf(), Node::Link);
-            }
+            },
             (Mutation::HardLink, Some(Node::File(file))) if free => {
-                fs::hard_link(old, new).unwrap();
-                self.nodes.insert(to.to_path_buf(), Node::File(file));
+                fs::hard_link(old, new).map(|()| Node::File(file))
             }
-            (Mutation::HardLinkSecret, _) if free => {
-                fs::hard_link(secret, new).unwrap();
-                self.nodes.insert(to.to_path_buf(), Node::File(SECRET));
-            }
+            (Mutation::HardLinkSecret, _) if free => fs::hard_link(secret, new).map(|()| Node::File(SECRET)),
             (Mutation::Fifo, _) if free => {
-                mknodat(CWD, new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-                self.nodes.insert(to.to_path_buf(), Node::Fifo);
+                mkfifoat(CWD, new, Mode::RUSR | Mode::WUSR).unwrap();
+                Ok(Node::Fifo)
             }
             (Mutation::Rename, Some(_)) if free && !to.starts_with(from) => {
                 fs::rename(old, new).unwrap();
                 let taken = self.take(from);
-                self.give(to, taken);
+                return self.give(to, taken);
             }
             (Mutation::Exchange, Some(_)) if !free && !to.starts_with(from) && !from.starts_with(to) => {
                 exchange(CWD, &*old, CWD, &*new).unwrap();
-                let (left, right) = (self.take(from), self.take(to));
-                self.give(to, left);
-                self.give(from, right);
+                return self.exchange(from, to);
             }
             (Mutation::Unlink, Some(node)) if node != Node::Dir => {
-                fs::remove_file(old).unwrap();
                 self.take(from);
+                return fs::remove_file(old).unwrap();
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.nodes.insert(to.to_path_buf(), made.unwrap());
     }
 
     /// Compares the whole tree at `dir`, seen by the walk and by plain calls, with the model.
@@ -120,7 +105,7 @@ impl Model {
             match node {
                 Node::File(file) => self.compare_file(&real, *file),
                 Node::Dir => assert!(kind().is_dir(), "{path:?}"),
-                Node::Link => assert!(kind().is_symlink(), "{path:?}"),
+                Node::Link(text) => assert_eq!(fs::read_link(real).unwrap(), *text, "{path:?}"),
                 Node::Fifo => assert!(kind().is_fifo(), "{path:?}"),
             }
         }

@@ -11,8 +11,13 @@ pub fn is_safe_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
 }
 
+fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|entry| entry.is_dir())
+}
+
+/// Whether `path` leads to a place beneath `root`, by what both are now.
 fn is_inside(root: &Path, path: &Path) -> bool {
-    path.strip_prefix(root).is_ok()
+    matches!((fs::canonicalize(root), fs::canonicalize(path)), (Ok(root), Ok(path)) if path.starts_with(&root))
 }
 
 /// Sessions under a directory, each with `inbox` and `outbox`.
@@ -44,14 +49,11 @@ impl NaiveSession {
         }
         let inbox = self.dir.join("inbox");
         let dir = inbox.join(id);
-        if dir.exists() {
-            let entry = fs::symlink_metadata(&dir)?;
-            if entry.is_symlink() || !entry.is_dir() {
-                return Ok(None);
-            }
+        if dir.exists() && !is_directory(&dir) {
+            return Ok(None);
         }
         fs::create_dir_all(&dir)?;
-        if !is_inside(&fs::canonicalize(&inbox)?, &fs::canonicalize(&dir)?) {
+        if !is_inside(&inbox, &dir) {
             return Ok(None);
         }
         between();
@@ -68,16 +70,14 @@ impl NaiveSession {
     /// Checks each declared file, then reads it by path.
     pub fn collect(&self, id: &str, declared: &[&str], between: impl Fn()) -> Vec<(String, Vec<u8>)> {
         let dir = self.dir.join("outbox").join(id);
-        if !is_safe_name(id) || !fs::symlink_metadata(&dir).is_ok_and(|entry| entry.is_dir()) {
+        if !is_safe_name(id) || !is_directory(&dir) {
             return Vec::new();
         }
         let mut files = Vec::new();
         for name in declared {
             let path = dir.join(name);
             let regular = fs::symlink_metadata(&path).is_ok_and(|entry| entry.is_file());
-            let inside = matches!((fs::canonicalize(&dir), fs::canonicalize(&path)),
-                (Ok(dir), Ok(path)) if is_inside(&dir, &path));
-            if !is_safe_name(name) || !regular || !inside {
+            if !is_safe_name(name) || !regular || !is_inside(&dir, &path) {
                 continue;
             }
             between();
@@ -91,13 +91,8 @@ impl NaiveSession {
     pub fn clear(&self, id: &str) {
         let outbox = self.dir.join("outbox");
         let dir = outbox.join(id);
-        if !is_safe_name(id) || !fs::symlink_metadata(&dir).is_ok_and(|entry| entry.is_dir()) {
-            return;
-        }
-        if let (Ok(root), Ok(real)) = (fs::canonicalize(&outbox), fs::canonicalize(&dir))
-            && is_inside(&root, &real)
-        {
-            let _ = fs::remove_dir_all(real);
+        if is_safe_name(id) && is_directory(&dir) && is_inside(&outbox, &dir) {
+            let _ = fs::canonicalize(dir).and_then(fs::remove_dir_all);
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use super::Bout;
-use super::rig::this_program;
+use super::rig::Part;
 use crate::rig::Dice;
 
 /// Attacks until the process that started this one is gone, with pauses of up to so many microseconds.
@@ -20,7 +20,7 @@ pub(super) fn attack(bout: &Bout, base: &Path, pause: u64, seed: u64) -> io::Res
         // Bursts keep a second core busy. The pause hands a single core to the host, and its end takes the core away
         // at a moment the host cannot choose.
         for _ in 0..dice.below(16) + 1 {
-            flip(&mut dice);
+            let _ = flip(&mut dice);
             if dice.below(4) == 0 {
                 spin(&mut dice, 256);
             }
@@ -35,12 +35,8 @@ pub(super) struct Guest(Child);
 
 impl Guest {
     pub(super) fn start(bout: &Bout, base: &Path, pause: Duration, seed: u64) -> io::Result<Self> {
-        let mut child = this_program()
-            .args(["attacker", bout.kind, bout.verb])
-            .arg(base)
-            .args([pause.as_micros().to_string(), seed.to_string()])
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let part = Part::Guest { base: base.into(), pause: pause.as_micros() as u64, seed };
+        let mut child = part.command(bout)?.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
         let guest = Self(child);
         let mut line = String::new();

@@ -4,19 +4,23 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::guest::{self, Guest};
-use super::stage::Stage;
+use super::stage::temporary;
 use super::{Bout, Contender, Ground, Host, Outcome, Tally};
 use crate::canary::Canary;
+use crate::child::open_descriptors;
+use crate::scene::clear;
 
 /// How often names and content of the canary are compared, in calls.
 const CORRUPTION_CHECK: u64 = 4096;
-/// A call that takes longer hangs.
+/// Among 64 calls that take longer there is one that hangs.
 const HANG: Duration = Duration::from_secs(20);
 /// The guest's pauses are up to four times what a call takes, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
@@ -27,7 +31,7 @@ const SLOW: Duration = Duration::from_micros(500);
 const NOBODY: u32 = 65534;
 
 /// How much is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Volume {
     pub calls: u64,
     /// How long to go on beyond that, if the race has not shown both of its sides or the control was not caught yet.
@@ -36,40 +40,57 @@ pub struct Volume {
     pub share: u64,
 }
 
-/// Plays the part that the arguments name, if this process was started to be one of the others.
-pub fn play_part(bouts: &[Bout]) -> Option<ExitCode> {
-    match part(bouts)? {
-        Ok(()) => Some(ExitCode::SUCCESS),
-        Err(error) => {
-            eprintln!("{error}");
-            Some(ExitCode::FAILURE)
+/// What another process of this program is started to be.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Part {
+    /// The guest, whose pauses take up to so many microseconds.
+    Guest { base: PathBuf, pause: u64, seed: u64 },
+    /// The host, as a user that is bound by modes.
+    Host { contender: Contender, volume: Volume, seed: u64 },
+    /// Nothing; it shows whether such a process can be started.
+    Idle,
+}
+
+/// The argument before a part and its bout.
+const PART: &str = "--part";
+
+impl Part {
+    fn play(self, bout: &Bout) -> io::Result<()> {
+        match self {
+            Self::Guest { base, pause, seed } => guest::attack(bout, &base, pause, seed),
+            Self::Host { contender, volume, seed } => {
+                let tally = race_here(bout, contender, volume, seed, |_| {})?;
+                println!("{}", serde_json::to_string(&tally)?);
+                Ok(())
+            }
+            Self::Idle => Ok(()),
         }
+    }
+
+    /// This program once more; by the kernel's own link, since another user may not be able to reach the path.
+    pub(super) fn command(&self, bout: &Bout) -> io::Result<Command> {
+        let mut program = Command::new("/proc/self/exe");
+        program.args([PART, &serde_json::to_string(self)?, bout.kind, bout.verb]);
+        Ok(program)
+    }
+
+    fn as_nobody(&self, bout: &Bout) -> io::Result<Command> {
+        let mut program = self.command(bout)?;
+        program.uid(NOBODY).gid(NOBODY);
+        Ok(program)
     }
 }
 
-fn part(bouts: &[Bout]) -> Option<io::Result<()>> {
+/// Plays the part that the arguments name, if this process was started to be one of the others.
+pub fn play_part(bouts: &[Bout]) -> Option<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let find = |kind: &str, verb: &str| bouts.iter().find(|bout| bout.kind == kind && bout.verb == verb);
-    match *arguments {
-        ["attacker", kind, verb, base, pause, seed] => {
-            let (pause, seed) = (pause.parse().ok()?, seed.parse().ok()?);
-            Some(guest::attack(find(kind, verb)?, Path::new(base), pause, seed))
-        }
-        ["host", kind, verb, contender, calls, patience, share, seed] => {
-            let bout = find(kind, verb)?;
-            let contender = Contender::ALL.into_iter().find(|known| known.name() == contender)?;
-            let volume = Volume {
-                calls: calls.parse().ok()?,
-                patience: Duration::from_millis(patience.parse().ok()?),
-                share: share.parse().ok()?,
-            };
-            let tally = race_here(bout, contender, volume, seed.parse().ok()?, |_| {});
-            Some(tally.map(|tally| print!("{}", tally.to_lines())))
-        }
-        ["idle"] => Some(Ok(())),
-        _ => None,
+    let [first, part, kind, verb] = &*arguments else { return None };
+    let bout = bouts.iter().find(|bout| first == PART && bout.kind == kind && bout.verb == verb)?;
+    let played = serde_json::from_str(part).map_err(io::Error::from).and_then(|part: Part| part.play(bout));
+    if let Err(error) = &played {
+        eprintln!("{error}");
     }
+    Some(if played.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Why a bout cannot be run here, if it cannot.
@@ -84,7 +105,7 @@ pub fn obstacle(bout: &Bout) -> Option<String> {
     if !needs_another_user(bout) {
         return None;
     }
-    match as_nobody().arg("idle").output() {
+    match Part::Idle.as_nobody(bout).and_then(|mut program| program.output()) {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(format!("a program run as nobody ended with {}", output.status)),
         Err(error) => Some(format!("no program can be run as nobody: {error}")),
@@ -106,13 +127,9 @@ pub fn race(
     if !needs_another_user(bout) {
         return race_here(bout, contender, volume, seed, watch);
     }
-    let output = as_nobody()
-        .args(["host", bout.kind, bout.verb, contender.name()])
-        .args([volume.calls, volume.patience.as_millis() as u64, volume.share, seed].map(|n| n.to_string()))
-        .stderr(Stdio::inherit())
-        .output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    Tally::from_lines(&said).ok_or_else(|| io::Error::other(format!("the unprivileged host said {said:?}")))
+    let part = Part::Host { contender, volume, seed };
+    let output = part.as_nobody(bout)?.stderr(Stdio::inherit()).output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 fn race_here(
@@ -122,8 +139,9 @@ fn race_here(
     seed: u64,
     mut watch: impl FnMut(&Tally),
 ) -> io::Result<Tally> {
-    let stage = Stage::build(bout)?;
-    let mut canary = Canary::pin(stage.outside(), bout.shared)?;
+    let stage = temporary(&bout.ground.path())?;
+    bout.script.build(stage.path())?;
+    let mut canary = Canary::pin(stage.path().join("outside"), bout.shared)?;
     let mut host = bout.script.host(contender, stage.path())?;
     let mut usual = undisturbed(&mut *host, &canary);
     let pause = (usual * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
@@ -132,21 +150,20 @@ fn race_here(
         // The guest's second name is part of the scene.
         canary.restore()?;
     }
-    let watchdog = Watchdog::start(bout, contender);
-    let descriptors = open_descriptors()?;
+    let ended = watchdog(format!("{bout:?} {}", contender.name()));
+    let open = open_descriptors();
     let mut tally = Tally::default();
     let mut deadline = None;
     loop {
         let start = Instant::now();
         host.prepare();
         let mut outcome = host.call(tally.calls, &canary);
-        watchdog.tick();
         if host.settle() == Some(false) && matches!(outcome, Outcome::Ok) {
             outcome = Outcome::Escaped("succeeded, but not inside".into());
         }
         let mut noticed = canary.disturbed();
         if noticed.is_none() && tally.calls.is_multiple_of(CORRUPTION_CHECK) {
-            noticed = canary.corrupted()?;
+            noticed = canary.corrupted();
         }
         if let Some(story) = noticed {
             outcome = Outcome::Escaped(story);
@@ -155,12 +172,16 @@ fn race_here(
         match outcome {
             Outcome::Ok => usual = (usual * 7 + start.elapsed()) / 8,
             // A refusal costs next to nothing: without a rest there would be hundreds for each success.
-            Outcome::Refused if usual > SLOW => std::thread::sleep(usual),
+            Outcome::Refused if usual > SLOW || tally.ok * volume.share < tally.calls * 2 => {
+                std::thread::sleep(usual);
+            }
             _ => {}
         }
         tally.count(outcome);
         if tally.calls.is_multiple_of(64) {
             watch(&tally);
+            // Not at every call: it wakes a thread, which would change the race.
+            let _ = ended.send(());
         }
         if tally.calls >= volume.calls {
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + volume.patience);
@@ -171,12 +192,14 @@ fn race_here(
     }
     drop(guest);
     watch(&tally);
-    if let Some(story) = canary.corrupted()? {
+    if let Some(story) = canary.corrupted() {
         tally.count(Outcome::Escaped(story));
     }
-    if open_descriptors()? > descriptors {
+    if open_descriptors() > open {
         tally.count(Outcome::Wrong("descriptors have leaked".into()));
     }
+    // What the guest has closed, the temporary directory's own removal does not open up.
+    clear(&stage.path().join("root"))?;
     Ok(tally)
 }
 
@@ -193,55 +216,20 @@ fn undisturbed(host: &mut dyn Host, canary: &Canary) -> Duration {
     times[times.len() / 2]
 }
 
-/// Ends the process when a call hangs, which is a failure that no count would show.
-struct Watchdog(&'static AtomicU64);
-
-impl Watchdog {
-    const OVER: u64 = u64::MAX;
-
-    fn start(bout: &Bout, contender: Contender) -> Self {
-        let ticks: &AtomicU64 = Box::leak(Box::default());
-        let title = format!("{bout:?} {}", contender.name());
-        std::thread::spawn(move || {
-            let mut last = (ticks.load(Ordering::Relaxed), Instant::now());
-            loop {
-                std::thread::sleep(Duration::from_millis(50));
-                match ticks.load(Ordering::Relaxed) {
-                    Self::OVER => return,
-                    now if now != last.0 => last = (now, Instant::now()),
-                    _ if last.1.elapsed() < HANG => {}
-                    _ => {
-                        eprintln!("{title}: a call hangs");
-                        std::process::exit(3);
-                    }
+/// Ends the process when no call has ended for a while, which is a failure that no count would show.
+fn watchdog(title: String) -> mpsc::Sender<()> {
+    let (sender, ticks) = mpsc::channel();
+    std::thread::spawn(move || {
+        loop {
+            match ticks.recv_timeout(HANG) {
+                Ok(()) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    eprintln!("{title}: a call hangs");
+                    std::process::exit(3);
                 }
             }
-        });
-        Self(ticks)
-    }
-
-    fn tick(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        self.0.store(Self::OVER, Ordering::Relaxed);
-    }
-}
-
-/// This program once more; by the kernel's own link, since another user may not be able to reach the path.
-pub(super) fn this_program() -> Command {
-    Command::new("/proc/self/exe")
-}
-
-fn as_nobody() -> Command {
-    let mut program = this_program();
-    program.uid(NOBODY).gid(NOBODY);
-    program
-}
-
-fn open_descriptors() -> io::Result<usize> {
-    Ok(fs::read_dir("/proc/self/fd")?.count())
+        }
+    });
+    sender
 }

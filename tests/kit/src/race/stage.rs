@@ -4,42 +4,13 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, openat};
 use tempfile::TempDir;
 
-use super::Bout;
-
-/// `root`, which the guest changes, and `outside`, which nobody may.
-pub(super) struct Stage(TempDir);
-
-impl Stage {
-    pub(super) fn build(bout: &Bout) -> io::Result<Self> {
-        let dir = temporary(&bout.ground.path())?;
-        bout.script.build(dir.path())?;
-        Ok(Self(dir))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    pub(super) fn outside(&self) -> PathBuf {
-        self.path().join("outside")
-    }
-}
-
-impl Drop for Stage {
-    /// Opens up what the guest has closed, which the temporary directory's own removal does not.
-    fn drop(&mut self) {
-        if let Ok(dir) = beneath::Root::open_ambient(self.path(), beneath::ambient_authority()) {
-            let _ = dir.remove_tree_contained("root");
-        }
-    }
-}
-
-fn temporary(place: &Path) -> io::Result<TempDir> {
+/// A directory for a bout.
+pub(super) fn temporary(place: &Path) -> io::Result<TempDir> {
     tempfile::Builder::new().prefix("beneath-race-").tempdir_in(place)
 }
 

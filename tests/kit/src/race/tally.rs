@@ -1,5 +1,7 @@
 //! What was counted in a bout, and the verdict on each row of the table.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Bout, Contender, Outcome, Volume};
 use crate::rig::{Column, Row};
 
@@ -7,7 +9,7 @@ use crate::rig::{Column, Row};
 const STORIES: usize = 3;
 
 /// What was counted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tally {
     pub calls: u64,
     pub ok: u64,
@@ -50,28 +52,9 @@ impl Tally {
 
     pub(super) fn shown(&self, bout: &Bout, contender: Contender, share: u64) -> bool {
         match contender {
-            Contender::Beneath(_) => self.two_sided(bout, share),
             Contender::Control => self.escapes > 0,
+            _ => self.two_sided(bout, share),
         }
-    }
-
-    pub(super) fn to_lines(&self) -> String {
-        let counts = format!("{} {} {} {} {}", self.calls, self.ok, self.refused, self.escapes, self.wrong);
-        std::iter::once(&counts).chain(&self.stories).map(|line| format!("{line}\n")).collect()
-    }
-
-    pub(super) fn from_lines(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
-        let mut counts = lines.next()?.split(' ').map(str::parse);
-        let mut next = || counts.next()?.ok();
-        Some(Self {
-            calls: next()?,
-            ok: next()?,
-            refused: next()?,
-            escapes: next()?,
-            wrong: next()?,
-            stories: lines.map(str::to_owned).collect(),
-        })
     }
 }
 
@@ -113,10 +96,9 @@ pub fn row(
             "VOID: fewer than one in {share} succeeded or fewer than one in {share} were refused"
         ));
     }
-    let texts = [bout.kind, bout.verb, contender.name()].map(str::to_owned);
     let numbers = [tally.calls, tally.ok, tally.refused, tally.escapes, control.calls, control.escapes];
-    let cells = texts.into_iter().chain(numbers.map(|number| number.to_string())).collect();
-    Row { cells, failures, ..Row::default() }
+    let row = Row::of([bout.kind, bout.verb, contender.name()], &numbers.map(|number| number as usize));
+    Row { failures, ..row }
 }
 
 /// Why some rows show one side only, and why some are missing: one line each, with the operations it is about.

@@ -16,6 +16,8 @@ pub enum Lack {
     NoReplace,
     /// Directories cannot be moved.
     Moves,
+    /// The kernel copies nothing by itself.
+    CopyRange,
 }
 
 impl Lack {
@@ -27,6 +29,7 @@ impl Lack {
             Self::HardLinks => "no links",
             Self::NoReplace => "no NOREPLACE",
             Self::Moves => "no moves",
+            Self::CopyRange => "no copy_file_range",
         }
     }
 
@@ -41,6 +44,7 @@ impl Lack {
                 let empty = libc::AT_EMPTY_PATH as u64;
                 (call.is(libc::SYS_linkat) && call.arguments[4] & empty != 0).then_some(Errno::ENOENT)
             }
+            Self::CopyRange => call.is(libc::SYS_copy_file_range).then_some(Errno::EXDEV),
             Self::Moves => call.is(libc::SYS_renameat2).then_some(Errno::EXDEV),
             Self::NoReplace => {
                 let keeps = u64::from(libc::RENAME_NOREPLACE);

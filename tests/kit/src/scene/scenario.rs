@@ -1,20 +1,20 @@
 //! The operations as they are run in a scene, and the circumstances that make a row of their own.
 
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use beneath::{Links, ResolverChoice, Result, Root};
+use beneath::{Links, Result, Root};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::lack::Lack;
-use super::{Leaf, data};
+use super::{Leaf, Scene, data};
+use crate::contender::Contender;
 use crate::naive::{Attempt, Caught, FLAWED, Naive, Trust};
 use crate::operations::{Effect, MOST, OPERATIONS, Operation, Success, Task, operation};
 
 pub const LEAF: &str = "g/p/leaf";
-const TARGET: &str = "dst/moved";
-const SOURCE: &str = "src/item";
 
 /// One call in a scene.
 #[derive(Clone, Copy)]
@@ -31,19 +31,17 @@ pub struct Scenario {
     pub opens_files: bool,
     /// Its answer depends on how many names a file has.
     pub counts_names: bool,
-    pub call: Call,
-}
-
-/// What is called.
-#[derive(Clone, Copy)]
-pub enum Call {
-    Crate(fn(&Task<'_>) -> Result<Success>),
-    /// A control that checks first, or is flawed otherwise.
-    Naive(Naive, Caught),
+    /// Gives the file the mode of the one that it replaces.
+    pub keeps_mode: bool,
+    pub run: fn(&Task<'_>) -> Result<Success>,
+    /// The same done by path.
+    pub naive: Naive,
+    /// What must catch it, if it is a control and so done by path.
+    pub caught: Option<Caught>,
 }
 
 impl Scenario {
-    const fn of(operation: &Operation) -> Self {
+    pub(crate) const fn of(operation: &Operation) -> Self {
         Self {
             name: operation.name,
             path: LEAF,
@@ -53,25 +51,33 @@ impl Scenario {
             cold: false,
             opens_files: operation.opens_files,
             counts_names: operation.opens_files || matches!(operation.effect, Effect::SetsAccess),
-            call: Call::Crate(operation.run),
+            keeps_mode: operation.keeps_mode,
+            run: operation.run,
+            naive: operation.naive,
+            caught: None,
         }
     }
 
+    /// The same as a control, which must be caught.
+    fn control(self, name: &'static str, caught: Caught) -> Self {
+        Self { name, opens_files: false, counts_names: false, caught: Some(caught), ..self }
+    }
+
     pub fn is_control(&self) -> bool {
-        matches!(self.call, Call::Naive(..))
+        self.caught.is_some()
     }
 
     pub fn is_caught(&self, by: Caught) -> bool {
-        matches!(self.call, Call::Naive(_, caught) if caught == by)
+        self.caught == Some(by)
     }
 
-    /// The resolvers it can be run with.
-    pub fn resolvers(&self) -> &'static [ResolverChoice] {
+    /// Who it can be run by.
+    pub fn contenders(&self) -> &'static [Contender] {
         match self.links {
-            // A control knows none; following links needs openat2.
-            _ if self.is_control() => &[ResolverChoice::Openat2],
-            Links::FollowBeneath => &[ResolverChoice::Openat2],
-            _ => &[ResolverChoice::Openat2, ResolverChoice::Walk],
+            _ if self.is_control() => &[Contender::Control],
+            // Following links needs openat2.
+            Links::FollowBeneath => &[Contender::Openat2],
+            _ => Contender::RESOLVERS,
         }
     }
 
@@ -83,45 +89,49 @@ impl Scenario {
             Effect::Creates | Effect::Replaces => {
                 &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks]
             }
+            Effect::CopiesAway | Effect::CopiesHere => {
+                &[Lack::Nothing, Lack::UnnamedFiles, Lack::EmptyPath, Lack::HardLinks, Lack::CopyRange]
+            }
             Effect::MovesAway | Effect::MovesHere => &[Lack::Nothing, Lack::NoReplace],
             _ => &[Lack::Nothing],
         }
     }
 
-    pub fn other(&self) -> &'static str {
-        if self.effect == Effect::MovesHere { SOURCE } else { TARGET }
-    }
-
-    /// What a rename gives another name, and that name.
-    pub fn moves(&self) -> Option<(&'static str, &'static str)> {
+    /// The names that a move or a copy has to do with: the one that it finds, and the one that it gives.
+    pub fn ends(&self) -> Option<(&'static str, &'static str)> {
         match self.effect {
-            Effect::MovesAway => Some(("leaf", "moved")),
-            Effect::MovesHere => Some(("item", "leaf")),
+            effect if effect.brings() => Some(("item", "leaf")),
+            Effect::MovesAway | Effect::CopiesAway => Some(("leaf", "moved")),
             _ => None,
         }
     }
 
-    pub(super) fn run(
-        &self,
-        run: fn(&Task<'_>) -> Result<Success>,
-        root: &Root,
-        host: &Root,
-    ) -> Result<Success> {
-        let data = data();
-        let other = Path::new(self.other());
-        run(&Task { root, path: Path::new(self.path), data: data.as_bytes(), host, other })
+    /// Whether what the call makes is there at this moment.
+    pub fn is_published(&self, scene: &Scene) -> bool {
+        let leaf = scene.root().join(LEAF);
+        match self.effect {
+            Effect::Creates | Effect::Replaces => {
+                std::fs::read(leaf).is_ok_and(|now| now == data().as_bytes())
+            }
+            Effect::CopiesHere | Effect::Links => leaf.symlink_metadata().is_ok(),
+            Effect::CopiesAway => {
+                let host = scene.base.join("host/moved");
+                host.exists() || scene.root().join(self.effect.other_end()).exists()
+            }
+            _ => false,
+        }
     }
 
-    pub(super) fn attempt(&self, naive: Naive, root: &Path) -> std::io::Result<Success> {
-        let data = data();
-        naive(&Attempt {
-            root,
-            path: Path::new(self.path),
-            data: data.as_bytes(),
-            other: Path::new(self.other()),
-            trust: Trust::Root,
-            pause: &|| {},
-        })
+    pub(crate) fn call(&self, root: &Root, host: &Root) -> Result<Success> {
+        let (path, other, data) = (Path::new(self.path), self.effect.other_end(), data());
+        (self.run)(&Task { root, path, data: data.as_bytes(), host, other })
+    }
+
+    /// The call as a control makes it.
+    pub(crate) fn attempt(&self, root: &Path, trust: Trust<'_>, pause: &dyn Fn()) -> io::Result<Success> {
+        // Longer than the canary's files, so that one it is written over changes its size too.
+        let (path, other, data) = (Path::new(self.path), self.effect.other_end(), data());
+        (self.naive)(&Attempt { root, path, data: data.as_bytes(), other, trust, pause })
     }
 }
 
@@ -151,12 +161,17 @@ fn variations() -> Vec<Scenario> {
         },
         Scenario { links: Links::FollowBeneath, ..of("read following links", "read_contained") },
         Scenario {
+            links: Links::FollowBeneath,
+            leaf: Leaf::Link,
+            ..of("read through a link", "read_contained")
+        },
+        Scenario {
             opens_files: true,
             counts_names: true,
-            call: Call::Crate(|task| {
+            run: |task| {
                 let inner = task.root.descend(task.path)?;
                 inner.read_contained("a", MOST).map(|bytes| Success::read(&bytes))
-            }),
+            },
             ..of("descend, then read", "descend")
         },
         Scenario { path: "g/p", leaf: Leaf::File, ..of("list, inside", "list") },
@@ -174,7 +189,7 @@ fn variations() -> Vec<Scenario> {
         // Five levels, three of which can be open: the others are moved up, or closed and entered again.
         Scenario {
             path: "g",
-            call: Call::Crate(|task| with_descriptors(3, || (operation("remove_tree_contained").run)(task))),
+            run: |task| with_descriptors(3, || (operation("remove_tree_contained").run)(task)),
             ..of("remove_tree_contained, few descriptors", "remove_tree_contained")
         },
     ]
@@ -193,29 +208,20 @@ fn controls() -> Vec<Scenario> {
         let caught = if operation.effect == Effect::SetsAccess { Caught::ByNames } else { Caught::ByStrike };
         // Named once for the life of the process.
         let name = Box::leak(format!("control: {}", operation.name).into_boxed_str());
-        controls.push(Scenario {
-            name,
-            opens_files: false,
-            counts_names: false,
-            call: Call::Naive(naive, caught),
-            ..Scenario::of(operation)
-        });
+        controls.push(Scenario::of(operation).control(name, caught));
     }
-    controls.extend(FLAWED.iter().map(|flawed| Scenario {
-        name: flawed.name,
-        leaf: flawed.leaf,
-        effect: flawed.effect,
-        opens_files: false,
-        counts_names: false,
-        call: Call::Naive(flawed.run, flawed.caught),
-        ..Scenario::of(operation("read_contained"))
+    let read = Scenario::of(operation("read_contained"));
+    let through = Scenario { links: Links::FollowBeneath, leaf: Leaf::Link, ..read };
+    controls.push(through.control("control: read through a link", Caught::ByStrike));
+    controls.extend(FLAWED.iter().map(|&(name, leaf, effect, caught, naive)| {
+        Scenario { leaf, effect, naive, ..read }.control(name, caught)
     }));
     controls
 }
 
 /// The scenario with this name.
-pub fn scenario(name: &str) -> Option<&'static Scenario> {
-    SCENARIOS.iter().find(|scenario| scenario.name == name)
+pub(super) fn scenario(name: &str) -> &'static Scenario {
+    SCENARIOS.iter().find(|scenario| scenario.name == name).expect("a request names a scenario")
 }
 
 /// Runs `body` with no more than `spare` descriptors left.

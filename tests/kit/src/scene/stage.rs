@@ -1,19 +1,19 @@
 //! A scene with a victim, for one scenario.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
-use beneath::{Durability, ResolverChoice};
 use tempfile::TempDir;
 
 use super::judge::{Leniency, Round};
 use super::lack::Lack;
+use super::report::Report;
 use super::scenario::Scenario;
-use super::victim::{Report, Request};
+use super::victim::Request;
 use super::{Scene, clear};
+use crate::contender::Contender;
 use crate::snapshot::{Contents, Snapshot, is_temporary};
-use crate::trace::{Act, End, Stop, Tracer};
+use crate::trace::{Act, Stop, Tracer};
 
 /// What a victim may take at the very most, on a machine busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,33 +22,26 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy)]
 pub struct Play {
     pub scenario: &'static Scenario,
-    pub resolver: ResolverChoice,
+    pub contender: Contender,
     pub lack: Lack,
-    pub durability: Durability,
+    /// Whether with full durability.
+    pub durable: bool,
 }
 
 impl Play {
     /// A scenario with each resolver, and on less able file systems; with the walk only if it is `thorough`, or if the
     /// walk takes other ways there.
-    pub fn all(scenario: &'static Scenario, durability: Durability, thorough: bool) -> Vec<Self> {
+    pub fn all(scenario: &'static Scenario, durable: bool, thorough: bool) -> Vec<Self> {
         let mut plays = Vec::new();
-        for &resolver in scenario.resolvers() {
+        for &contender in scenario.contenders() {
             let all = scenario.lacks();
-            let lacks = match resolver {
-                ResolverChoice::Walk if !thorough && !all.contains(&Lack::Moves) => &all[..1],
+            let lacks = match contender {
+                Contender::Walk if !thorough && !all.contains(&Lack::Moves) => &all[..1],
                 _ => all,
             };
-            plays.extend(lacks.iter().map(|&lack| Self { scenario, resolver, lack, durability }));
+            plays.extend(lacks.iter().map(|&lack| Self { scenario, contender, lack, durable }));
         }
         plays
-    }
-
-    pub fn resolver_name(&self) -> &'static str {
-        match self.resolver {
-            _ if self.scenario.is_control() => "path",
-            ResolverChoice::Walk => "walk",
-            _ => "openat2",
-        }
     }
 }
 
@@ -107,45 +100,31 @@ impl Stage {
         leniency: &dyn Fn() -> Leniency,
     ) -> Outcome {
         let source = self.scene.reset().expect("the scene can be built");
-        let Play { scenario, resolver, lack, durability } = self.play;
-        let request = Request { scenario: scenario.name, base: &self.scene.base, resolver, durability };
+        let Play { scenario, contender, lack, durable } = self.play;
+        let base = self.scene.base.clone();
+        let request = Request { scenario: scenario.name.into(), contender, durable, base };
         let mut states = States { scene: &self.scene, seen: Vec::new() };
         if scenario.cold {
             self.tracer.renew();
         }
-        let end = self.tracer.round(&request.line(), patience, &mut |stop| {
+        let end = self.tracer.round(&request, patience, &mut |stop| {
             let act = hook(stop, &mut states);
             match lack.denies(stop) {
                 Some(errno) if act == Act::Go => Act::Fail(errno),
                 _ => act,
             }
         });
-        let mut seen = states.seen;
+        let seen = states.seen;
         let after = self.scene.inside_now();
         let outside_end = self.scene.outside_now(Contents::Skipped);
-        let report = match &end {
-            End::Answered(line) => Some(Report::parse(line)),
-            _ => None,
-        };
+        let (report, unanswered) = end.answer();
         let mut violations = Vec::new();
-        if let Some(attacked) = seen.pop() {
-            let round = Round {
-                scenario,
-                source,
-                earlier: if seen.is_empty() { vec![&attacked] } else { seen.iter().collect() },
-                attacked: &attacked,
-                end: &after,
-                outside_before: &self.outside,
-                outside_end: &outside_end,
-                leniency: leniency(),
-            };
+        if !seen.is_empty() {
+            let outside = [&self.outside, &outside_end];
+            let round = Round { scenario, source, seen: &seen, end: &after, outside, leniency: leniency() };
             violations = round.violations(report.as_ref());
         }
-        match &end {
-            End::Answered(_) | End::Killed => {}
-            End::Hung => violations.push("hang".into()),
-            End::Died(how) => violations.push(format!("the victim died: {how}")),
-        }
+        violations.extend(unanswered);
         if self.outside != outside_end {
             self.rebuild_canary();
         }
@@ -192,9 +171,5 @@ impl Stage {
     pub fn corrupted(&self) -> Option<String> {
         let change = self.canary.difference(&self.scene.outside_now(Contents::Read))?;
         Some(format!("escape, seen in the end: {change}"))
-    }
-
-    pub fn base(&self) -> &Path {
-        &self.scene.base
     }
 }

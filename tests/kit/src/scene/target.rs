@@ -20,21 +20,17 @@ pub struct Target {
     twin: &'static str,
 }
 
-const fn target(name: &'static str, aim: Aim, path: &'static str, twin: &'static str) -> Target {
-    Target { name, aim, path, twin }
-}
-
 pub const TARGETS: &[Target] = &[
-    target("leaf", Aim::Leaf, "g/p/leaf", "dir"),
-    target("leaf", Aim::FileLeaf, "g/p/leaf", "dir"),
-    target("in the leaf: file", Aim::FileInLeaf, "g/p/leaf/a", "dir"),
-    target("in the leaf: directory", Aim::DirectoryInLeaf, "g/p/leaf/sub", "dir"),
-    target("parent", Aim::Parent, "g/p", "dir"),
-    target("grandparent", Aim::Grandparent, "g", "top"),
-    target("rename target", Aim::RenameDirectory, "dst", "dir"),
-    target("rename target: the name", Aim::RenameName, "dst/moved", "dir"),
-    target("rename source", Aim::RenameSource, "src/item", "dir"),
-    target("temporary", Aim::Temporary, "", "dir"),
+    Target { name: "leaf", aim: Aim::Leaf, path: "g/p/leaf", twin: "dir" },
+    Target { name: "leaf", aim: Aim::FileLeaf, path: "g/p/leaf", twin: "dir" },
+    Target { name: "in the leaf: file", aim: Aim::FileInLeaf, path: "g/p/leaf/a", twin: "dir" },
+    Target { name: "in the leaf: directory", aim: Aim::DirectoryInLeaf, path: "g/p/leaf/sub", twin: "dir" },
+    Target { name: "parent", aim: Aim::Parent, path: "g/p", twin: "dir" },
+    Target { name: "grandparent", aim: Aim::Grandparent, path: "g", twin: "top" },
+    Target { name: "rename target", aim: Aim::RenameDirectory, path: "dst", twin: "dir" },
+    Target { name: "rename target: the name", aim: Aim::RenameName, path: "dst/moved", twin: "dir" },
+    Target { name: "rename source", aim: Aim::RenameSource, path: "src/item", twin: "dir" },
+    Target { name: "temporary", aim: Aim::Temporary, path: "", twin: "dir" },
 ];
 
 impl Target {
@@ -43,7 +39,7 @@ impl Target {
         match self.aim {
             Aim::FileLeaf => matches!(scenario.leaf, Leaf::Absent | Leaf::File),
             Aim::FileInLeaf | Aim::DirectoryInLeaf => scenario.leaf == Leaf::Directory,
-            Aim::RenameDirectory | Aim::RenameName | Aim::RenameSource => scenario.moves().is_some(),
+            Aim::RenameDirectory | Aim::RenameName | Aim::RenameSource => scenario.ends().is_some(),
             Aim::Temporary => has_temporary,
             Aim::Leaf | Aim::Parent | Aim::Grandparent => true,
             Aim::Session => false,

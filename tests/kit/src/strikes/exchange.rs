@@ -60,6 +60,8 @@ const fn of(dir: &'static str, entry: &'static str, bait: Bait<'static>) -> Exch
 
 pub const GRANDPARENT_LINK: Exchange = of(".", "g", Bait::Link("top"));
 pub const PARENT_LINK: Exchange = of("g", "p", Bait::Link("dir"));
+/// At the fourth level, where a race moves the parent to.
+pub const DEEP_LINK: Exchange = of("g/sib/deep", "p", Bait::Link("dir"));
 pub const LEAF_LINK: Exchange = of("g/p", "leaf", Bait::Link("file"));
 pub const LEAF_DIRECTORY_LINK: Exchange = of("g/p", "leaf", Bait::Link("dir"));
 pub const LEAF_FIFO: Exchange = of("g/p", "leaf", Bait::Fifo);

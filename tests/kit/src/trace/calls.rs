@@ -11,87 +11,42 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
-macro_rules! names {
-    ($($name:ident $number:ident $paths:expr;)*) => {
-        &[$((libc::$number, stringify!($name), $paths)),*]
-    };
+/// Numbers with their names.
+macro_rules! calls {
+    ($($number:ident)*) => { &[$((libc::$number, stringify!($number))),*] };
 }
 
-/// Number, name, and which arguments are paths.
-type Known = (libc::c_long, &'static str, &'static [usize]);
+type Calls = &'static [(libc::c_long, &'static str)];
 
-const KNOWN: &[Known] = names! {
-    close SYS_close &[];
-    copy_file_range SYS_copy_file_range &[];
-    dup SYS_dup &[];
-    faccessat SYS_faccessat &[1];
-    faccessat2 SYS_faccessat2 &[1];
-    fadvise64 SYS_fadvise64 &[];
-    fallocate SYS_fallocate &[];
-    fchmod SYS_fchmod &[];
-    fchmodat SYS_fchmodat &[1];
-    fchmodat2 SYS_fchmodat2 &[1];
-    fchown SYS_fchown &[];
-    fchownat SYS_fchownat &[1];
-    fcntl SYS_fcntl &[];
-    fdatasync SYS_fdatasync &[];
-    fstat SYS_fstat &[];
-    fstatfs SYS_fstatfs &[];
-    fsync SYS_fsync &[];
-    ftruncate SYS_ftruncate &[];
-    getdents64 SYS_getdents64 &[];
-    getrandom SYS_getrandom &[];
-    linkat SYS_linkat &[1, 3];
-    lseek SYS_lseek &[];
-    mkdirat SYS_mkdirat &[1];
-    newfstatat SYS_newfstatat &[1];
-    openat SYS_openat &[1];
-    openat2 SYS_openat2 &[1];
-    pread64 SYS_pread64 &[];
-    pwrite64 SYS_pwrite64 &[];
-    read SYS_read &[];
-    readlinkat SYS_readlinkat &[1];
-    renameat2 SYS_renameat2 &[1, 3];
-    renameat SYS_renameat &[1, 3];
-    statx SYS_statx &[1];
-    symlinkat SYS_symlinkat &[0, 2];
-    unlinkat SYS_unlinkat &[1];
-    utimensat SYS_utimensat &[1];
-    write SYS_write &[];
-    writev SYS_writev &[];
-    lstat SYS_lstat &[0];
-    mkdir SYS_mkdir &[0];
-    open SYS_open &[0];
-    readlink SYS_readlink &[0];
-    rename SYS_rename &[0, 1];
-    rmdir SYS_rmdir &[0];
-    stat SYS_stat &[0];
-    unlink SYS_unlink &[0];
-};
+/// The calls by which of their arguments are paths.
+const KNOWN: &[(&[usize], Calls)] = &[
+    (
+        &[],
+        calls! {
+            SYS_close SYS_copy_file_range SYS_dup SYS_fadvise64 SYS_fallocate SYS_fchmod SYS_fchown SYS_fcntl
+            SYS_fdatasync SYS_fstat SYS_fstatfs SYS_fsync SYS_ftruncate SYS_getdents64 SYS_getrandom SYS_lseek
+            SYS_pread64 SYS_pwrite64 SYS_read SYS_write SYS_writev
+        },
+    ),
+    (&[0], calls! { SYS_lstat SYS_mkdir SYS_open SYS_readlink SYS_rmdir SYS_stat SYS_unlink }),
+    (&[0, 1], calls! { SYS_rename SYS_symlink }),
+    (&[0, 2], calls! { SYS_symlinkat }),
+    (
+        &[1],
+        calls! {
+            SYS_faccessat SYS_faccessat2 SYS_fchmodat SYS_fchmodat2 SYS_fchownat SYS_mkdirat SYS_newfstatat
+            SYS_openat SYS_openat2 SYS_readlinkat SYS_statx SYS_unlinkat SYS_utimensat
+        },
+    ),
+    (&[1, 3], calls! { SYS_linkat SYS_renameat SYS_renameat2 }),
+];
 
 /// Memory, threads, time and signals: a guest cannot get between these and anything that matters.
-const UNRELATED: &[libc::c_long] = &[
-    libc::SYS_brk,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_futex,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_madvise,
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-    libc::SYS_mremap,
-    libc::SYS_munmap,
-    libc::SYS_restart_syscall,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sched_yield,
-    libc::SYS_sigaltstack,
-    libc::SYS_tgkill,
-];
+const UNRELATED: Calls = calls! {
+    SYS_brk SYS_clock_gettime SYS_clock_nanosleep SYS_exit SYS_exit_group SYS_futex SYS_getpid SYS_gettid SYS_madvise
+    SYS_mmap SYS_mprotect SYS_mremap SYS_munmap SYS_restart_syscall SYS_rt_sigaction SYS_rt_sigprocmask
+    SYS_rt_sigreturn SYS_sched_yield SYS_sigaltstack SYS_tgkill
+};
 
 impl Call {
     pub(super) fn of(registers: &Registers) -> Self {
@@ -109,7 +64,13 @@ impl Call {
     pub fn touches_files(&self) -> bool {
         // std asks for a descriptor's flags before it closes it, in debug builds only.
         let asks_flags = self.is(libc::SYS_fcntl) && self.arguments[1] == libc::F_GETFD as u64;
-        !asks_flags && !self.is_any(UNRELATED)
+        !asks_flags && !UNRELATED.iter().any(|(number, _)| self.is(*number))
+    }
+
+    /// Whether this makes a file, with a name or without.
+    pub fn makes_file(&self) -> bool {
+        let named = self.is(libc::SYS_openat) && self.arguments[2] & libc::O_CREAT as u64 != 0;
+        named || self.makes_unnamed_file()
     }
 
     /// Whether this makes an unnamed file.
@@ -118,15 +79,20 @@ impl Call {
         self.is(libc::SYS_openat) && self.arguments[2] & unnamed == unnamed
     }
 
+    /// The name, and which arguments are paths.
+    fn known(&self) -> Option<(&'static str, &'static [usize])> {
+        KNOWN.iter().find_map(|(paths, calls)| {
+            let (_, name) = calls.iter().find(|(number, _)| self.is(*number))?;
+            Some((name.trim_start_matches("SYS_"), *paths))
+        })
+    }
+
     pub fn name(&self) -> String {
-        match KNOWN.iter().find(|known| known.0 == self.number) {
-            Some(known) => known.1.to_owned(),
-            None => format!("syscall {}", self.number),
-        }
+        self.known().map_or_else(|| format!("syscall {}", self.number), |(name, _)| name.to_owned())
     }
 
     pub(super) fn describe(&self, peek: impl Fn(u64) -> String) -> String {
-        let paths = KNOWN.iter().find(|known| known.0 == self.number).map_or(&[][..], |known| known.2);
+        let paths = self.known().map_or(&[][..], |(_, paths)| paths);
         let shown: Vec<String> = (0..3)
             .chain(paths.iter().copied().filter(|&path| path > 2))
             .map(|position| match self.arguments[position] {

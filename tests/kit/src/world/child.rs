@@ -83,28 +83,27 @@ fn within_reach() -> tempfile::TempDir {
 
 /// Waits for the child and shows what it said if it failed.
 #[track_caller]
-pub fn finish(mut command: Command, test: &str) {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+pub fn finish(command: Command, test: &str) {
+    let said = succeeds(command, &format!("child of {test}"), "1 passed");
     // The harness has begun the line with the name of the test, and a thread of its own may have none.
     for (_, skipped) in said.lines().filter_map(|line| line.split_once("skipped ")) {
         crate::skip(skipped.split_once(": ").map_or(skipped, |(_, reason)| reason));
     }
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "child of {test}: {}\n{said}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
-/// Sets both limits for descriptors of this process.
+/// What a command says on stdout; panics with all of it unless it succeeds and says `sign`.
+#[track_caller]
+fn succeeds(mut command: Command, what: &str, sign: &str) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let good = output.status.success() && said.contains(sign);
+    assert!(good, "{what}: {}\n{said}\n{complained}", output.status);
+    said
+}
+
+/// Sets the limit for descriptors of this process, which it may raise again.
 pub fn limit_descriptors(count: u64) {
-    setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum: Some(count) }).unwrap();
-}
-
-/// Sets the limit for descriptors of this process that it may raise again.
-pub fn limit_descriptors_to(count: u64) {
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum }).unwrap();
 }
@@ -117,9 +116,14 @@ pub fn open_descriptors() -> usize {
 
 /// The most memory this process has had resident, in bytes.
 pub fn peak_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    peak_memory_of(std::process::id()).unwrap()
+}
+
+/// The same of another process, if it is there and has begun.
+pub fn peak_memory_of(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(peak.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 /// Polls until `done` or panics after `patience`.
@@ -142,17 +146,10 @@ pub fn rerun(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(RERUN, "1").stdin(Stdio::null());
+    command.env(RERUN, "1");
     for name in except {
         command.args(["--skip", name]);
     }
     prepare(&mut command);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("test result: ok"),
-        "{label}: {}\n{said}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
+    succeeds(command, label, "test result: ok");
 }

@@ -3,17 +3,14 @@
 //! Speaks the protocol of `/dev/fuse` by hand, since what a library refuses to send is what is wanted here.
 
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -51,28 +48,22 @@ pub trait Script: Send + 'static {
 #[derive(Debug)]
 pub struct Served {
     point: tempfile::TempDir,
-    stop: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
-    server: Option<JoinHandle<()>>,
 }
 
 impl Served {
     /// Mounts the script's file system; none where this user may not, or the kernel has no FUSE.
     pub fn mount(script: impl Script) -> Option<Self> {
-        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
-        let device =
-            OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open("/dev/fuse").ok()?;
+        let device = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         let point = tempfile::tempdir().unwrap();
         let options =
             format!("fd={},rootmode=40000,user_id=0,group_id=0,max_read=131072", device.as_raw_fd());
         let options = CString::new(options).unwrap();
         mount("beneath-test", point.path(), "fuse", MountFlags::empty(), options.as_c_str()).ok()?;
-        let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let server = std::thread::spawn({
-            let (stop, answers) = (stop.clone(), answers.clone());
-            move || serve(device, script, &stop, &answers)
-        });
-        Some(Self { point, stop, answers, server: Some(server) })
+        let served = Self { point, answers: Arc::default() };
+        let answers = served.answers.clone();
+        std::thread::spawn(move || serve(device, script, &answers));
+        Some(served)
     }
 
     pub fn path(&self) -> &Path {
@@ -87,24 +78,16 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // With the device closed the kernel fails whatever waits and whatever comes.
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(server) = self.server.take() {
-            let _ = server.join();
-        }
-        let _ = unmount(self.point.path(), UnmountFlags::DETACH);
+        // By force: the kernel fails whatever waits and whatever comes, the server's own read included.
+        let _ = unmount(self.point.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
 }
 
-fn serve(mut device: File, mut script: impl Script, stop: &AtomicBool, answers: &AtomicU64) {
+fn serve(mut device: File, mut script: impl Script, answers: &AtomicU64) {
     let mut request = vec![0; 256 << 10];
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let length = match device.read(&mut request) {
             Ok(length) => length,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_micros(20));
-                continue;
-            }
             // ENOENT: the caller was killed before the request was taken. Others: unmounted.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(_) => return,
@@ -113,11 +96,9 @@ fn serve(mut device: File, mut script: impl Script, stop: &AtomicBool, answers: 
         let Some(outcome) = answer(&request, &mut script) else { continue };
         let (errno, body) =
             outcome.map_or_else(|errno| (-errno.raw_os_error(), Vec::new()), |body| (0, body));
-        let mut reply = Vec::with_capacity(16 + body.len());
-        reply.extend((16 + u32::try_from(body.len()).unwrap()).to_ne_bytes());
-        reply.extend(errno.to_ne_bytes());
-        reply.extend(request.u64(8).to_ne_bytes());
-        reply.extend(body);
+        let length = 16 + u32::try_from(body.len()).unwrap();
+        let head = [length.to_ne_bytes(), errno.to_ne_bytes()].concat();
+        let reply = [head, request.u64(8).to_ne_bytes().to_vec(), body].concat();
         answers.fetch_add(1, Ordering::Relaxed);
         // The caller may be gone.
         let _ = device.write_all(&reply);

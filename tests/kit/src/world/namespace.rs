@@ -11,20 +11,17 @@ pub fn thread_of_this_test() -> thread::Builder {
     thread::Builder::new().name(thread::current().name().unwrap_or("?").to_owned())
 }
 
+/// Runs `body` on such a thread, and panics as it does.
+pub fn on_a_thread<T: Send>(body: impl FnOnce() -> T + Send) -> T {
+    let joined = thread::scope(|scope| thread_of_this_test().spawn_scoped(scope, body).unwrap().join());
+    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// Runs `body` on a thread with its own mounts; false (and a reason on stdout) where this user may not.
 #[track_caller]
 pub fn with_private_mounts(body: impl FnOnce() + Send) -> bool {
-    let outcome = thread::scope(|scope| {
-        thread_of_this_test().spawn_scoped(scope, || enter().map(|()| body())).unwrap().join()
-    });
-    match outcome {
-        Ok(Ok(())) => true,
-        Ok(Err(errno)) => {
-            crate::skip(&format!("no private mount namespace: {errno}"));
-            false
-        }
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+    let ran = on_a_thread(|| enter().map(|()| body()));
+    ran.inspect_err(|errno| crate::skip(&format!("no private mount namespace: {errno}"))).is_ok()
 }
 
 // The safe function is deprecated because of `FILES`, which is not asked for here.

@@ -1,7 +1,6 @@
 //! Threads and children from which the kernel takes calls away.
 
 use std::collections::BTreeMap;
-use std::thread;
 
 use nix::libc;
 use rustix::io::Errno;
@@ -40,6 +39,14 @@ pub enum Denial {
     Statx(Errno),
     /// `flock`.
     Flock(Errno),
+    /// `copy_file_range`.
+    CopyRange(Errno),
+    /// `utimensat` with `AT_EMPTY_PATH`.
+    TimesEmptyPath(Errno),
+    /// `inotify_init1`, as where the user has no instance left.
+    Inotify(Errno),
+    /// `inotify_add_watch`, as where the user has no watch left.
+    AddWatch(Errno),
 }
 
 impl Denial {
@@ -62,28 +69,23 @@ impl Denial {
             Self::RemoveDir(errno) => (libc::SYS_unlinkat, set(2, AT_REMOVEDIR), errno),
             Self::Statx(errno) => (libc::SYS_statx, None, errno),
             Self::Flock(errno) => (libc::SYS_flock, None, errno),
+            Self::CopyRange(errno) => (libc::SYS_copy_file_range, None, errno),
+            Self::TimesEmptyPath(errno) => (libc::SYS_utimensat, set(3, AT_EMPTY_PATH), errno),
+            Self::Inotify(errno) => (libc::SYS_inotify_init1, None, errno),
+            Self::AddWatch(errno) => (libc::SYS_inotify_add_watch, None, errno),
         }
     }
 
     fn apply(self) {
         let (call, argument, errno) = self.parts();
-        let rules = argument
-            .map(|(argument, like, value)| {
-                let condition =
-                    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, like, value).unwrap();
-                SeccompRule::new(vec![condition]).unwrap()
-            })
-            .into_iter()
-            .collect();
-        let errno = u32::try_from(errno.raw_os_error()).unwrap();
-        let arch = std::env::consts::ARCH.try_into().unwrap();
-        let filter = SeccompFilter::new(
-            BTreeMap::from([(call, rules)]),
-            SeccompAction::Allow,
-            SeccompAction::Errno(errno),
-            arch,
-        )
-        .unwrap();
+        let condition = argument.map(|(argument, like, value)| {
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, like, value).unwrap()
+        });
+        let rules =
+            condition.into_iter().map(|condition| SeccompRule::new(vec![condition]).unwrap()).collect();
+        let denial = SeccompAction::Errno(u32::try_from(errno.raw_os_error()).unwrap());
+        let (calls, arch) = (BTreeMap::from([(call, rules)]), std::env::consts::ARCH.try_into().unwrap());
+        let filter = SeccompFilter::new(calls, SeccompAction::Allow, denial, arch).unwrap();
         let program: BpfProgram = filter.try_into().unwrap();
         seccompiler::apply_filter(&program).unwrap();
     }
@@ -91,14 +93,10 @@ impl Denial {
 
 /// Runs `body` on a thread, and in the children it starts, where each of `denials` holds.
 pub fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Send) -> T {
-    let outcome = thread::scope(|scope| {
-        let work = || {
-            denials.iter().for_each(|denial| denial.apply());
-            body()
-        };
-        crate::thread_of_this_test().spawn_scoped(scope, work).unwrap().join()
-    });
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    crate::on_a_thread(|| {
+        denials.iter().for_each(|denial| denial.apply());
+        body()
+    })
 }
 
 /// Runs this whole test binary again, but for tests whose name contains one of `except`, in a child from which
@@ -107,11 +105,6 @@ pub fn denied<T: Send>(denials: &[Denial], body: impl FnOnce() -> T + Send) -> T
 pub fn rerun_without_openat2(errno: Errno, except: &[&str]) {
     let label = format!("without openat2 ({errno})");
     denied(&[Denial::Openat2(errno)], || {
-        crate::child::rerun(&label, except, |command| {
-            // In memory where that can be had: quicker, and a second file system.
-            if crate::Arena::on_tmpfs().is_some() {
-                command.env("TMPDIR", "/dev/shm");
-            }
-        });
+        crate::child::rerun(&label, except, |_| {});
     });
 }

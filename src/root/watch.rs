@@ -1,0 +1,46 @@
+//! Watching a directory by its handle.
+//!
+//! Problem: inotify takes a path and follows its links, so a guest that replaces the directory makes the host watch another one.
+//!
+//! Defence: the path is that of this thread's own descriptor in `/proc`, which leads to the very inode. Each watch ends with its
+//! first event, so a guest that makes a thousand files queues as many events as one that makes one.
+//!
+//! What remains: it needs `/proc`, and the permission to read the directory.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::inotify::{WatchFlags, add_watch};
+use rustix::io::Errno;
+
+use super::Root;
+use super::resolve::proc::{missing_proc, own_descriptors};
+
+const DESCRIPTORS: &str = "/proc/thread-self/fd";
+
+/// What a guest does. Not what a host does that looks around: it would wake itself.
+const CHANGE: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
+
+impl Root {
+    /// Has `inotify` report the next change of this directory or of an entry in it, once. Returns the number of the watch, which is
+    /// that of an earlier one on the same directory if it has not ended.
+    pub(crate) fn watch_once(&self, inotify: BorrowedFd<'_>) -> rustix::io::Result<i32> {
+        let (_, number) = own_descriptors(self.as_fd()).map_err(missing_proc(Errno::NOSYS))?;
+        // Without IN_EXCL_UNLINK the host's own drafts, which have no name, would count.
+        let flags = CHANGE | WatchFlags::ONESHOT | WatchFlags::ONLYDIR | WatchFlags::EXCL_UNLINK;
+        add_watch(inotify, Path::new(DESCRIPTORS).join(number), flags)
+    }
+
+    /// Whether every change is made through this kernel. Of what another machine changes on a network file system, or a
+    /// virtual machine on a shared one, inotify knows nothing.
+    pub(crate) fn has_local_changes_only(&self) -> bool {
+        self.stamps
+    }
+}

@@ -1,0 +1,249 @@
+//! One watch: arm, look, wait.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::table::Token;
+use super::{OPERATION, Watcher};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::GuestPath;
+use crate::root::Root;
+use crate::session::handle::Session;
+use crate::session::handle::parts::Part;
+
+/// The timer where events are to be trusted, and the longest one elsewhere.
+const LONG: Duration = Duration::from_secs(1);
+/// The shortest one elsewhere.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// How a watch will notice a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Armed {
+    /// By an event, at the latest by the timer.
+    Events,
+    /// By the timer alone, for this reason.
+    Timer(Error),
+}
+
+/// Why a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wake {
+    /// Something may have changed.
+    Changed,
+    /// Nothing was reported for so long that a look is due.
+    Timer,
+    /// The caller's time is over.
+    Deadline,
+}
+
+/// One directory of a session that somebody waits for; made by [`Watcher::watch`].
+///
+/// [`wait_for`](Self::wait_for) does it all in the right order. Otherwise: [`arm`](Self::arm), look, [`wait`](Self::wait) or
+/// [`changed`](Self::changed), and again. Look each time, whatever has ended the wait: the disk is the truth.
+///
+/// Dropping it ends the watch. Several may watch one directory.
+#[derive(Debug)]
+pub struct Watch {
+    watcher: Watcher,
+    token: Token,
+    session: Session,
+    part: Part,
+    path: GuestPath,
+    armed: Armed,
+    /// The timer, unless events are to be trusted.
+    interval: Duration,
+    trusted: bool,
+    /// When the last change is to be looked at.
+    look: Option<Instant>,
+}
+
+impl Watch {
+    /// The shortest time between two looks that changes cause.
+    pub const PAUSE: Duration = Duration::from_millis(10);
+
+    pub(super) fn new(watcher: Watcher, session: Session, part: Part, path: GuestPath) -> Self {
+        let token = watcher.table().add();
+        let error = Error::new(OPERATION, part, ErrorKind::NotFound).with_detail("is not armed");
+        let armed = Armed::Timer(error);
+        Self { watcher, token, session, part, path, armed, interval: SHORT, trusted: false, look: None }
+    }
+
+    /// Calls `look` at once and after each change, until it finds something or it is `deadline`. None in the latter case.
+    ///
+    /// # Errors
+    /// Those of [`arm`](Self::arm), and the first of `look`.
+    ///
+    /// # Races
+    /// No change is lost: `look` is called after the kernel was asked for the next event. A guest can cause it to be called for
+    /// nothing, at most once each [`PAUSE`](Self::PAUSE).
+    pub fn wait_for<T, E: From<Error>>(
+        &mut self,
+        deadline: Instant,
+        mut look: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        self.interval = SHORT;
+        let mut wake = Wake::Changed;
+        loop {
+            self.arm()?;
+            match look()? {
+                None if wake != Wake::Deadline => wake = self.wait(deadline),
+                found => return Ok(found),
+            }
+        }
+    }
+
+    /// Asks the kernel for the next change, and says how it will be noticed. Look only after this.
+    ///
+    /// The directory is looked up anew. If there is none, or the guest has put a link or a file in its place, the nearest directory
+    /// above it is watched until there is one again.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) once the session was removed. If events are not to be had, that is
+    /// [`Armed::Timer`].
+    ///
+    /// # Races
+    /// What changes after this returns is an event. The kernel watches the directory that was found, wherever the guest moves it, and
+    /// none outside.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// use std::time::{Duration, Instant};
+    /// use beneath::session::{Armed, Part, Wake, Watcher};
+    ///
+    /// let mut watch = Watcher::new().watch(&session, Part::Workspace);
+    /// if let Armed::Timer(reason) = watch.arm()? {
+    ///     eprintln!("no events: {reason}");
+    /// }
+    /// assert!(!session.workspace().exists("result.json")?);
+    /// session.workspace().write_exclusive("result.json", "{}")?; // by the guest, at any moment
+    /// assert_ne!(watch.wait(Instant::now() + Duration::from_secs(30)), Wake::Deadline);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn arm(&mut self) -> Result<&Armed> {
+        self.session.alive()?;
+        self.watcher.table().begin(self.token);
+        let (armed, trusted) = match self.place() {
+            Ok(trusted) => (Armed::Events, trusted),
+            Err(error) => (Armed::Timer(error), false),
+        };
+        if !trusted && self.trusted {
+            self.interval = SHORT;
+        }
+        (self.armed, self.trusted) = (armed, trusted);
+        Ok(&self.armed)
+    }
+
+    /// Places the watch; whether its events are to be trusted.
+    fn place(&self) -> Result<bool> {
+        let dir = self.nearest().map_err(|error| self.unarmed(&error))?;
+        match self.watcher.arm(self.token, &dir) {
+            Ok(()) => Ok(dir.has_local_changes_only()),
+            Err(errno) => Err(self.watcher.failure().cloned().unwrap_or_else(|| self.explained(errno))),
+        }
+    }
+
+    /// The directory, or the nearest one above it that there is.
+    fn nearest(&self) -> Result<Root> {
+        let (root, path) = self.session.at(self.part, &self.path)?;
+        let mut path = GuestPath::new(path)?;
+        loop {
+            match (root.descend(&path), path.parent()) {
+                (Err(error), Some(above)) if !error.is_transient() => path = above,
+                (found, _) => return found,
+            }
+        }
+    }
+
+    /// The kernel is not asked after all.
+    fn unarmed(&self, error: &Error) -> Error {
+        let unused = self.watcher.table().armed(self.token, None);
+        self.watcher.release(unused);
+        error.again(OPERATION)
+    }
+
+    /// The kernel's words for some of these are about files.
+    fn explained(&self, errno: Errno) -> Error {
+        let error = Error::from_errno(OPERATION, self.part, errno);
+        match errno {
+            Errno::NOSPC => error
+                .with_kind(ErrorKind::TooMany)
+                .with_detail("no watch is left for this user (fs.inotify.max_user_watches)"),
+            Errno::NOSYS => error.with_detail("needs /proc, which is missing here"),
+            _ => error,
+        }
+    }
+
+    /// How changes are noticed, as of the last [`arm`](Self::arm).
+    #[must_use]
+    pub fn armed(&self) -> &Armed {
+        &self.armed
+    }
+
+    /// Blocks until something may have changed since the watch was armed, but not beyond the timer and `deadline`.
+    ///
+    /// # Races
+    /// A guest that makes changes without end does not end this more often than once each [`PAUSE`](Self::PAUSE).
+    pub fn wait(&mut self, deadline: Instant) -> Wake {
+        let due = Instant::now() + self.interval();
+        if self.watcher.wait(self.token, due.min(deadline)) {
+            self.note_change();
+            std::thread::sleep(self.rest());
+            return Wake::Changed;
+        }
+        if due < deadline { Wake::Timer } else { Wake::Deadline }
+    }
+
+    /// Waits until something may have changed since the watch was armed, for async code of any runtime.
+    ///
+    /// Without an event it never ends: put a timeout of [`interval`](Self::interval) around it. A thread or a task has to
+    /// [dispatch](Watcher::dispatch_within) the events. After it has ended, wait for [`rest`](Self::rest). It may be dropped at any
+    /// time, and nothing is lost.
+    pub async fn changed(&mut self) {
+        let (watcher, token) = (&self.watcher, self.token);
+        poll_fn(|context| match watcher.table().take_or_wake(token, context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+        self.note_change();
+    }
+
+    /// How long to wait until the next look, if nothing is reported. Where events are not to be trusted it grows each time
+    /// that this is asked.
+    pub fn interval(&mut self) -> Duration {
+        if self.trusted {
+            return LONG;
+        }
+        let interval = self.interval;
+        self.interval = (interval * 2).min(LONG);
+        interval
+    }
+
+    /// How long to wait before the change is looked at, so that a guest which makes changes without end causes no more than one look
+    /// each [`PAUSE`](Self::PAUSE). Nothing if the change before was long ago.
+    #[must_use]
+    pub fn rest(&self) -> Duration {
+        self.look.map_or(Duration::ZERO, |look| look.saturating_duration_since(Instant::now()))
+    }
+
+    fn note_change(&mut self) {
+        let now = Instant::now();
+        self.look = Some(self.look.map_or(now, |last| now.max(last + Self::PAUSE)));
+        self.interval = SHORT;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let unused = self.watcher.table().remove(self.token);
+        self.watcher.release(unused);
+    }
+}

@@ -1,0 +1,146 @@
+//! The real tools, or why they are not here.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use beneath_kit::env::REAL_TREE;
+use beneath_kit::skip;
+
+/// Packages with programs in `.bin`, and without dependencies.
+const PACKAGES: [&str; 2] = ["semver@7.6.3", "mkdirp@3.0.1"];
+
+/// Skips, or fails if everything was asked for.
+#[track_caller]
+fn missing(why: &str) {
+    assert!(!REAL_TREE.is_set(), "{} is set, and {why}", REAL_TREE.name);
+    skip(why);
+}
+
+pub(crate) struct Tool(OsString);
+
+impl Tool {
+    /// A program that succeeds with these arguments.
+    #[track_caller]
+    pub(crate) fn find(program: &str, arguments: &[&str]) -> Option<Self> {
+        let tool = Self(program.into());
+        match tool.at(Path::new("/"), arguments).output() {
+            Ok(output) if output.status.success() => return Some(tool),
+            Ok(output) => missing(&format!("{program} {arguments:?}: {}", last_line(&output.stderr))),
+            Err(error) => missing(&format!("{program}: {error}")),
+        }
+        None
+    }
+
+    pub(crate) fn at_path(program: &Path) -> Self {
+        Self(program.into())
+    }
+
+    /// The program with arguments, in a directory, without what a person or cargo has set for others.
+    pub(crate) fn at(&self, dir: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.0);
+        command.args(arguments).current_dir(dir).stdin(Stdio::null());
+        for (name, value) in [
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_AUTHOR_NAME", "Guest"),
+            ("GIT_AUTHOR_EMAIL", "guest@localhost"),
+            ("GIT_COMMITTER_NAME", "Guest"),
+            ("GIT_COMMITTER_EMAIL", "guest@localhost"),
+            ("npm_config_update_notifier", "false"),
+        ] {
+            command.env(name, value);
+        }
+        for name in [
+            "CARGO_TARGET_DIR",
+            "CARGO_BUILD_TARGET",
+            "RUSTFLAGS",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTC_WRAPPER",
+        ] {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+fn last_line(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).trim().lines().last().unwrap_or_default().to_owned()
+}
+
+/// What a command prints, once it has succeeded.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    out.into_owned()
+}
+
+#[track_caller]
+pub(crate) fn succeeds(command: &mut Command) {
+    run(command);
+}
+
+/// Makes a repository with packed and loose objects, tags, hooks, a link and a program, and clones it.
+pub(crate) fn clone_repository(git: &Tool, origin: &Path, clone: &Path) {
+    fs::create_dir_all(origin.join("src")).unwrap();
+    let git = |dir: &Path, arguments: &[&str]| succeeds(&mut git.at(dir, arguments));
+    git(origin, &["init", "-q", "-b", "main"]);
+    let commit = |dir: &Path, message: &str| {
+        git(dir, &["add", "-A"]);
+        git(dir, &["commit", "-q", "-m", message]);
+    };
+    for number in 0..50 {
+        fs::write(origin.join(format!("src/{number}.txt")), format!("{number}\n").repeat(number)).unwrap();
+    }
+    commit(origin, "first");
+    fs::write(origin.join("run.sh"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(origin.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("src/1.txt", origin.join("latest")).unwrap();
+    fs::write(origin.join("Q3: plan?.md"), "# Plan\n").unwrap();
+    commit(origin, "second");
+    git(origin, &["tag", "-a", "v1.0", "-m", "one"]);
+    git(origin, &["gc", "-q"]);
+    // By a URL, since git gives the objects of a path a second name.
+    let url = format!("file://{}", origin.display());
+    git(clone.parent().unwrap(), &["clone", "-q", &url, clone.to_str().unwrap()]);
+    fs::write(clone.join("later.txt"), "later").unwrap();
+    commit(clone, "third");
+    git(clone, &["tag", "light"]);
+    fs::write(clone.join(".git/hooks/pre-push"), "#!/bin/sh\nexit 0\n").unwrap();
+    fs::set_permissions(clone.join(".git/hooks/pre-push"), fs::Permissions::from_mode(0o755)).unwrap();
+    let packs: Vec<PathBuf> =
+        fs::read_dir(clone.join(".git/objects/pack")).unwrap().map(|pack| pack.unwrap().path()).collect();
+    let read_only = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777 == 0o444;
+    assert!(packs.iter().any(read_only), "{packs:?}");
+}
+
+/// Installs the packages; false if there is no registry, or no network to it.
+pub(crate) fn install_packages(npm: &Tool, project: &Path, cache: &Path) -> bool {
+    fs::create_dir_all(project).unwrap();
+    fs::write(project.join("package.json"), r#"{ "name": "project", "version": "1.0.0", "private": true }"#)
+        .unwrap();
+    let flags = ["--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0", "--fetch-timeout=20000"];
+    let mut install = npm.at(project, &["install", "--save-exact"]);
+    install.args(flags).args(PACKAGES).env("npm_config_cache", cache);
+    let output = install.output().unwrap();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let why =
+            said.lines().find(|line| line.contains("code") || line.contains("ERR")).unwrap_or("no reason");
+        missing(&format!("npm cannot install the packages: {why}"));
+    }
+    output.status.success()
+}
+
+/// Makes a package without dependencies and builds it.
+pub(crate) fn build_package(cargo: &Tool, package: &Path) {
+    fs::create_dir_all(package.join("src")).unwrap();
+    let manifest = "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n";
+    fs::write(package.join("Cargo.toml"), manifest).unwrap();
+    fs::write(package.join("src/main.rs"), "fn main() { println!(\"still here\"); }\n").unwrap();
+    succeeds(&mut cargo.at(package, &["build", "--quiet", "--offline"]));
+}
