@@ -13,7 +13,6 @@ mod host;
 mod judge;
 mod works;
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +24,7 @@ use beneath_kit::scene::lack::Lack;
 use beneath_kit::scene::place::Places;
 use beneath_kit::scene::stage::PATIENCE;
 use beneath_kit::seccomp::{Denial, denied};
-use beneath_kit::trace::{Act, End, Stop, Tracer, VICTIM, be_victim, marked};
+use beneath_kit::trace::{Act, End, Stop, Tracer, VICTIM, Which, be_victim, marked};
 use host::{another_file_system, elsewhere, has_sent};
 use judge::Verdict;
 use nix::errno::Errno;
@@ -83,32 +82,26 @@ impl Player<'_> {
         places
     }
 
-    /// Has a victim that has done nothing yet do the work, and asks `act` before each call, with the number that it is
-    /// among the calls of its kind.
-    fn round(&mut self, dir: &Path, act: &mut dyn FnMut(&Stop, usize) -> Act) -> End<()> {
+    /// Has a victim that has done nothing yet do the work, and asks `act` before each call.
+    fn round(&mut self, dir: &Path, act: &mut dyn FnMut(&Stop) -> Act) -> End<()> {
         let request: Request = (self.work.name.to_owned(), self.contender, dir.to_owned());
         let lack = self.work.lack;
-        let mut made: HashMap<i64, usize> = HashMap::new();
         self.tracer.renew();
-        self.tracer.round(&request, PATIENCE, &mut |stop| {
-            let nth = made.entry(stop.call.number).or_default();
-            *nth += 1;
-            match lack.denies(stop) {
-                Some(errno) => Act::Fail(errno),
-                None => act(stop, *nth),
-            }
+        self.tracer.round(&request, PATIENCE, &mut |stop| match lack.denies(stop) {
+            Some(errno) => Act::Fail(errno),
+            None => act(stop),
         })
     }
 
     /// Ends the work at that call in this place, or in another one if other calls were made there.
-    fn end_at(&mut self, call: i64, nth: usize, place: Place) -> Option<Place> {
+    fn end_at(&mut self, call: Which, place: Place) -> Option<Place> {
         let act = if self.work.fails.is_some() { Act::Fail(Errno::EIO) } else { Act::Kill };
         let mut place = Some(place);
         for _ in 0..5 {
             let place = place.take().or_else(|| self.prepared(1).pop())?;
             let mut met = false;
-            let end = self.round(place.path(), &mut |stop, now| {
-                let here = stop.call.number == call && now == nth;
+            let end = self.round(place.path(), &mut |stop| {
+                let here = stop.which() == call;
                 met |= here;
                 if here { act } else { Act::Go }
             });
@@ -128,10 +121,10 @@ impl Player<'_> {
     }
 
     fn play(mut self) -> Row {
-        let mut stops: Vec<(Stop, usize)> = Vec::new();
+        let mut stops: Vec<Stop> = Vec::new();
         let undisturbed = self.prepared(1).pop().expect("one was asked for");
-        let end = self.round(undisturbed.path(), &mut |stop, nth| {
-            stops.push((*stop, nth));
+        let end = self.round(undisturbed.path(), &mut |stop| {
+            stops.push(*stop);
             Act::Go
         });
         // What shows nothing about the work, and so does not catch a control either.
@@ -140,16 +133,16 @@ impl Player<'_> {
             void.push(format!("fails undisturbed: {end:?}"));
         }
         // The name that sends the message is the last that is made.
-        let sends = stops.iter().rev().find(|(stop, _)| stop.call.is(libc::SYS_linkat));
-        let sends = sends.map_or(0, |(stop, _)| stop.index);
-        stops.retain(|(stop, _)| match self.work.fails {
+        let sends = stops.iter().rev().find(|stop| stop.call.is(libc::SYS_linkat));
+        let sends = sends.map_or(0, |stop| stop.index);
+        stops.retain(|stop| match self.work.fails {
             Some(call) => stop.call.is(call),
             None => !stop.call.is_any(EFFECTLESS) && self.work.lack.denies(stop).is_none(),
         });
         let (mut mattered, mut violations) = (0, Vec::new());
-        for ((stop, nth), place) in stops.iter().zip(self.prepared(stops.len())) {
-            let at = format!("at {} {nth}", stop.call.name());
-            match self.end_at(stop.call.number, *nth, place) {
+        for (stop, place) in stops.iter().zip(self.prepared(stops.len())) {
+            let at = format!("at {stop}");
+            match self.end_at(stop.which(), place) {
                 Some(place) => {
                     mattered += usize::from((self.work.matters)(place.path()));
                     if self.work.fails.is_some() && stop.index < sends && has_sent(place.path()) {

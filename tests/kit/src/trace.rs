@@ -10,6 +10,8 @@
 pub mod calls;
 mod registers;
 
+use std::collections::HashMap;
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -55,10 +57,19 @@ pub enum Act {
 pub struct Stop {
     pub index: usize,
     pub call: Call,
+    nth: usize,
     pid: Pid,
 }
 
+/// A call by its number, and how often it was made before. Unlike the index it stays the same where a host that waits for
+/// a file to rest looks at it more often than in another round.
+pub type Which = (i64, usize);
+
 impl Stop {
+    pub fn which(&self) -> Which {
+        (self.call.number, self.nth)
+    }
+
     /// The call with its path arguments spelled out.
     pub fn describe(&self) -> String {
         self.call.describe(|address| peek(self.pid, address))
@@ -67,6 +78,12 @@ impl Stop {
     /// An argument that is a string.
     pub fn text(&self, position: usize) -> String {
         peek(self.pid, self.call.arguments[position])
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.call.name(), self.nth + 1)
     }
 }
 
@@ -133,6 +150,13 @@ impl Tracer {
         self.victim = None;
     }
 
+    /// Starts a victim, if there is none.
+    pub fn prepare(&mut self) {
+        if self.victim.is_none() {
+            self.victim = Some(Victim::start().expect("a second victim starts like the first"));
+        }
+    }
+
     /// Has the victim serve one request, asking `hook` before every call of the part under test.
     pub fn round<A: DeserializeOwned>(
         &mut self,
@@ -140,10 +164,8 @@ impl Tracer {
         patience: Duration,
         hook: &mut Hook<'_>,
     ) -> End<A> {
-        if self.victim.is_none() {
-            self.victim = Some(Victim::start().expect("a second victim starts like the first"));
-        }
-        let victim = self.victim.as_mut().expect("started above");
+        self.prepare();
+        let victim = self.victim.as_mut().expect("prepared above");
         *self.watch.lock().expect("never poisoned") = Some((victim.pid, Instant::now() + patience));
         let end = victim.round(request, hook);
         let late = self.watch.lock().expect("never poisoned").take().is_none();
@@ -215,6 +237,7 @@ impl Victim {
     fn run<A>(&mut self, hook: &mut Hook<'_>) -> Option<End<A>> {
         let mut inside = false;
         let mut index = 0;
+        let mut made: HashMap<i64, usize> = HashMap::new();
         let mut entering = true;
         let mut signal = None;
         let mut amend: Option<Amend> = None;
@@ -232,8 +255,10 @@ impl Victim {
                     if !call.touches_files() {
                         continue;
                     }
-                    let act = hook(&Stop { index, call, pid: self.pid });
+                    let before = made.entry(call.number).or_default();
+                    let act = hook(&Stop { index, call, nth: *before, pid: self.pid });
                     index += 1;
+                    *before += 1;
                     match act {
                         Act::Kill => return Some(self.kill(End::Killed)),
                         _ if index > MOST_CALLS => return Some(self.kill(End::Hung)),

@@ -99,14 +99,16 @@ impl Stage {
         hook: &mut dyn FnMut(&Stop, &mut States<'_>) -> Act,
         leniency: &dyn Fn() -> Leniency,
     ) -> Outcome {
-        let source = self.scene.reset().expect("the scene can be built");
         let Play { scenario, contender, lack, durable } = self.play;
-        let base = self.scene.base.clone();
-        let request = Request { scenario: scenario.name.into(), contender, durable, base };
-        let mut states = States { scene: &self.scene, seen: Vec::new() };
         if scenario.cold {
             self.tracer.renew();
         }
+        // Before the scene is made anew, so that its files are as young for a new victim as for one that is there already.
+        self.tracer.prepare();
+        let source = self.scene.reset().expect("the scene can be built");
+        let base = self.scene.base.clone();
+        let request = Request { scenario: scenario.name.into(), contender, durable, base };
+        let mut states = States { scene: &self.scene, seen: Vec::new() };
         let end = self.tracer.round(&request, patience, &mut |stop| {
             let act = hook(stop, &mut states);
             match lack.denies(stop) {
