@@ -100,7 +100,7 @@ impl Played {
         } else {
             row.failures = broken.collect();
         }
-        if self.played == 0 && self.pairs > 0 {
+        if self.calls.is_empty() || (self.played == 0 && self.pairs > 0) {
             row.failures.push("nothing was played".into());
         }
         row
