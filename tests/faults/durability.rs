@@ -15,7 +15,8 @@ const PUBLISHES: &[libc::c_long] =
 pub(crate) fn judge(stage: &mut Stage) -> Count {
     let scenario = stage.play.scenario;
     let mut count = Count { pairs: 1, ..Count::default() };
-    let (calls, outcome) = stage.undisturbed(&|stop, _| stop.call);
+    let (calls, outcome) = stage.undisturbed(&|stop, _| (!stop.is_barrier()).then_some(stop.call));
+    let calls: Vec<Call> = calls.into_iter().flatten().collect();
     count.succeeded = usize::from(outcome.verdict() == "ok");
     let writes = scenario.effect.writes();
     let directories = if scenario.effect.moves() { 2 } else { 1 };
@@ -42,11 +43,7 @@ fn order(calls: &[Call], writes: bool, directories: usize) -> Result<(), String>
         };
         let mut fills = calls.iter().enumerate().filter_map(|(at, call)| Some((at, filled(call)?)));
         let (written, file) = fills.next_back().ok_or("never written")?;
-        // Before that, what is copied may have been renamed, to see whether it has one name only.
-        let made = calls.iter().position(Call::makes_file).ok_or("never made")?;
-        let first =
-            calls.iter().skip(made).position(|call| call.is_any(PUBLISHES)).ok_or("never published")?;
-        let first = made + first;
+        let first = calls.iter().position(|call| call.is_any(PUBLISHES)).ok_or("never published")?;
         let synced = calls
             .iter()
             .position(|call| call.is_any(SYNCS) && call.arguments[0] == file)

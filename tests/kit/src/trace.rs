@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -73,6 +74,14 @@ impl Stop {
     /// The call with its path arguments spelled out.
     pub fn describe(&self) -> String {
         self.call.describe(|address| peek(self.pid, address))
+    }
+
+    /// Whether it renames a name to itself, which changes nothing and waits for whoever changes the name.
+    pub fn is_barrier(&self) -> bool {
+        let [from, _, to, ..] = self.call.arguments;
+        self.call.is_any(&[libc::SYS_renameat, libc::SYS_renameat2])
+            && from == to
+            && self.text(1) == self.text(3)
     }
 
     /// An argument that is a string.

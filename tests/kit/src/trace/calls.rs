@@ -67,12 +67,6 @@ impl Call {
         !asks_flags && !UNRELATED.iter().any(|(number, _)| self.is(*number))
     }
 
-    /// Whether this makes a file, with a name or without.
-    pub fn makes_file(&self) -> bool {
-        let named = self.is(libc::SYS_openat) && self.arguments[2] & libc::O_CREAT as u64 != 0;
-        named || self.makes_unnamed_file()
-    }
-
     /// Whether this makes an unnamed file.
     pub fn makes_unnamed_file(&self) -> bool {
         let unnamed = libc::O_TMPFILE as u64;
