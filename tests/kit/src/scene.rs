@@ -24,7 +24,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, mkfifoat, utimensat};
 
 use crate::operations::{Effect, Leaf};
 use crate::snapshot::{Contents, Snapshot, set_mode};
@@ -109,6 +109,10 @@ impl Scene {
         self.leaf_kind.build(leaf, content)?;
         if self.leaf_kind == Leaf::File {
             set_mode(leaf, LEAF_MODE)?;
+            // As if the last change were a write. Else a tick of the clock since the write decides how often a host looks at it.
+            let at = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+            let times = Timestamps { last_access: at(UTIME_OMIT), last_modification: at(UTIME_NOW) };
+            utimensat(CWD, leaf, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         if self.leaf_kind == Leaf::Directory {
             fs::create_dir(leaf.join("sub/deeper"))?;
