@@ -32,6 +32,7 @@ use super::read::single::family::MOST_NAMES;
 use super::read::single::patience;
 use super::resolve::path::{Checked, Meant, subject};
 use super::walk::{Entry, Walk};
+use super::write::copy::have_same_content;
 use super::{Access, ContainedFile, Execute, FileType, HardLinks, Links, Root};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::fold;
@@ -140,7 +141,7 @@ impl Root {
         let mode = describe(source.as_fd()).map_or(0o700, |source| source.mode());
         let top = (top.dev(), top.ino());
         let levels = vec![Level::new(copy, made, mode, PathBuf::new())];
-        Ok(Copying { source, options, admit, top, levels, linked: None, report }.run(walk))
+        Ok(Copying { source, options, admit, top, levels, linked: None, compared: 0, report }.run(walk))
     }
 
     /// Never follows a link, whatever the policy says about paths that a caller gives.
@@ -226,6 +227,8 @@ struct Copying<'a> {
     levels: Vec<Level>,
     /// The names of files that have several; looked for when the first is met.
     linked: Option<HashMap<Inode, Vec<PathBuf>>>,
+    /// The bytes that were compared. Where they did not count, a guest could have the host read without end.
+    compared: u64,
     report: CopiedTree,
 }
 
@@ -312,7 +315,8 @@ impl Copying<'_> {
             Err(error) if error.kind() == ErrorKind::HardLinked => self.open_linked(entry)?,
             opened => opened?,
         };
-        let limit = self.options.file_bytes.min(self.options.bytes.saturating_sub(self.report.bytes));
+        let taken = self.report.bytes.saturating_add(self.compared);
+        let limit = self.options.file_bytes.min(self.options.bytes.saturating_sub(taken));
         let (_, copy) = self.level()?;
         let mode = match self.options.modes {
             Modes::Policy => Execute::Keep.mode(copy.policy.access(), source.metadata()),
@@ -326,13 +330,20 @@ impl Copying<'_> {
                 self.remember(entry);
                 Ok(())
             }
-            Err(error) => {
-                let size = source.len_hint();
-                self.is_present(error, entry, |copy| {
-                    copy.metadata(name).is_ok_and(|found| found.is_file() && found.len() == size)
-                })
-            }
+            Err(error) => self.is_present(error, entry, |this| this.is_there(name, &source)),
         }
+    }
+
+    /// Whether a file of this name and content is in the copy. What it takes to find out counts as if it were copied.
+    fn is_there(&mut self, name: &Path, source: &ContainedFile) -> Result<bool> {
+        let size = source.len_hint();
+        let Ok(found) = self.level()?.1.open_contained(name) else { return Ok(false) };
+        if found.len_hint() != size {
+            return Ok(false);
+        }
+        self.compared = self.compared.saturating_add(size);
+        have_same_content(source.as_fd(), found.as_fd(), size)
+            .map_err(|errno| Error::from_errno(OPERATION, name, errno))
     }
 
     fn take_link(&mut self, entry: &Entry) -> Result<()> {
@@ -345,9 +356,9 @@ impl Copying<'_> {
                 self.remember(entry);
                 Ok(())
             }
-            Err(error) => {
-                self.is_present(error, entry, |copy| copy.read_link(name).is_ok_and(|found| found == text))
-            }
+            Err(error) => self.is_present(error, entry, |this| {
+                Ok(this.level()?.1.read_link(name).is_ok_and(|found| found == text))
+            }),
         }
     }
 
@@ -358,14 +369,19 @@ impl Copying<'_> {
     }
 
     /// Whether what is in the way is what an earlier call has copied.
-    fn is_present(&mut self, error: Error, entry: &Entry, is: impl Fn(&Root) -> bool) -> Result<()> {
-        let kept = self.counts_as_present(entry) && error.kind() == ErrorKind::AlreadyExists;
-        if kept && is(self.level()?.1) {
-            self.report.present += 1;
-            self.remember(entry);
-            return Ok(());
+    fn is_present(
+        &mut self,
+        error: Error,
+        entry: &Entry,
+        is: impl FnOnce(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        let may_be = error.kind() == ErrorKind::AlreadyExists && self.counts_as_present(entry);
+        if !may_be || !is(self)? {
+            return Err(error);
         }
-        Err(error)
+        self.report.present += 1;
+        self.remember(entry);
+        Ok(())
     }
 
     /// Whether what is at the name of an entry may be from an earlier call: not if this one has met the name, as a file system

@@ -84,9 +84,10 @@ fn the_top_must_be_a_real_directory_and_the_new_name_free() {
 fn a_copy_that_was_cut_off_is_continued_and_replaces_nothing() {
     for_each_resolver(|root, arena| {
         arena.file("t/d/a", "one").file("t/d/b", "two").file("t/e/c", "three").link("t/l", "d/a");
-        arena.file("t/z", "z").link("t/y", "y");
+        arena.file("t/d/same", "same").file("t/z", "z").link("t/y", "y");
         arena
             .file("u/d/a", "ONE")
+            .file("u/d/same", "same")
             .file("u/d/b", "longer")
             .link("u/l", "d/a")
             .link("u/y", "other")
@@ -94,7 +95,8 @@ fn a_copy_that_was_cut_off_is_continued_and_replaces_nothing() {
         let options = TreeOptions::default().into_existing();
         let copied = root.copy_tree("t", "u", options).unwrap();
         let taken = ErrorKind::AlreadyExists;
-        assert_eq!(left(&copied), [("d/b", taken), ("y", taken), ("z", taken)]);
+        // Of the same size, and something else: not the copy.
+        assert_eq!(left(&copied), [("d/a", taken), ("d/b", taken), ("y", taken), ("z", taken)]);
         assert_eq!((copied.files, copied.directories, copied.present), (1, 1, 2));
         assert_eq!((arena.content("u/d/a"), arena.content("u/e/c")), (b"ONE".into(), b"three".into()));
         let again = root.copy_tree("t/e", "u/e", options).unwrap();
@@ -103,6 +105,24 @@ fn a_copy_that_was_cut_off_is_continued_and_replaces_nothing() {
         arena.link("u/e2", arena.outside()).dir("t/e2");
         assert_eq!(left(&root.copy_tree("t/e2", ".", options).unwrap()), []);
         assert_eq!(kind(root.copy_tree("t", "u/e2", options)), ErrorKind::Symlink);
+    });
+}
+
+#[test]
+fn what_is_compared_counts_as_copied() {
+    for_each_resolver(|root, arena| {
+        // Two pieces of the buffer, which differ in the last byte.
+        let long = "x".repeat(100_000);
+        arena.file("t/a", &long).file("t/b", format!("{long}y"));
+        arena.file("u/a", &long).file("u/b", format!("{long}z"));
+        let options = TreeOptions::default().into_existing();
+        let copied = root.copy_tree("t", "u", options).unwrap();
+        assert_eq!((left(&copied), copied.present), (vec![("b", ErrorKind::AlreadyExists)], 1));
+        // A guest could have the host read without end.
+        arena.file("v/a", &long).file("v/b", &long).file("w/a", &long).file("w/b", &long);
+        let copied = root.copy_tree("v", "w", options.with_bytes(150_000)).unwrap();
+        assert_eq!((copied.present, copied.left.total), (1, 1));
+        assert!(left(&copied).iter().all(|(_, kind)| *kind == ErrorKind::TooLarge), "{copied:?}");
     });
 }
 

@@ -88,9 +88,9 @@ impl TreeOptions {
 
     /// Copies into directories that are there, so that a copy that was cut off can be continued.
     ///
-    /// Nothing that is there is replaced. A file of the size of its source and a link of the same text count as
-    /// [`present`](CopiedTree::present), their content is not compared; anything else in the way is refused, and so is a second
-    /// name of this copy that the file system takes for the first.
+    /// Nothing that is there is replaced. A file of the same content and a link of the same text count as
+    /// [`present`](CopiedTree::present), whatever mode they have; anything else in the way is refused, and so is a second name of
+    /// this copy that the file system takes for the first. What is compared counts against the bytes of [`with_bytes`](Self::with_bytes).
     #[must_use]
     pub const fn into_existing(mut self) -> Self {
         self.existing = Existing::Keep;

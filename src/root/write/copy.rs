@@ -242,6 +242,40 @@ fn copy_rest(source: BorrowedFd<'_>, copy: BorrowedFd<'_>, mut at: u64, limit: u
     }
 }
 
+/// Whether two files have the same bytes, as far as `limit`, and end there or before.
+pub(in crate::root) fn have_same_content(
+    one: BorrowedFd<'_>,
+    other: BorrowedFd<'_>,
+    limit: u64,
+) -> rustix::io::Result<bool> {
+    let (mut ours, mut theirs) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let mut at = 0;
+    loop {
+        let read = (fill(one, &mut ours, at)?, fill(other, &mut theirs, at)?);
+        if ours.get(..read.0) != theirs.get(..read.1) {
+            return Ok(false);
+        }
+        at += read.0 as u64;
+        match read.0 {
+            0 => return Ok(true),
+            _ if at > limit => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn fill(file: BorrowedFd<'_>, buffer: &mut [u8], at: u64) -> rustix::io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match retry_on_intr(|| pread(file, &mut *rest, at + filled as u64))? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
 fn copy_through(
     source: BorrowedFd<'_>,
     copy: BorrowedFd<'_>,
