@@ -100,8 +100,8 @@ mod report;
 mod root;
 #[cfg(feature = "session")]
 pub mod session;
-#[cfg(feature = "artifacts")]
-mod tree;
+#[cfg(any(feature = "session", feature = "artifacts"))]
+pub mod tree;
 
 pub use cap_std::{AmbientAuthority, ambient_authority};
 

@@ -72,7 +72,7 @@ impl Leftovers {
         }
     }
 
-    #[cfg(feature = "session")]
+    #[cfg(any(feature = "session", feature = "artifacts"))]
     pub(crate) fn absorb(&mut self, other: Self) {
         self.total += other.total;
         let room = Self::FIRST.saturating_sub(self.first.len());

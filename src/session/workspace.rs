@@ -15,6 +15,7 @@ mod detect;
 mod entries;
 mod filter;
 mod list;
+mod merge;
 mod tail;
 mod tree;
 mod write;

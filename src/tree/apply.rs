@@ -1,0 +1,280 @@
+//! Doing what was planned, while a guest works on the same files.
+//!
+//! Problem: between the look and the change the guest writes. `if unchanged { replace }` destroys that version without notice.
+//!
+//! Defence: exchange, then look. The new version is complete in a slot on the host's side; one rename exchanges it with what
+//! has the name. Then what came out is hashed. If it is what was planned it goes to the trash, otherwise it is put beside, and
+//! there is a conflict. A removal is a rename to a slot, and what was not expected goes back.
+//!
+//! What remains: where the file system cannot exchange, the name is free for a moment; the report counts that.
+
+use std::path::Path;
+
+use super::beside::Whose;
+use super::journal::{SLOTS, Settled, Slot, discard, gives_way, put_beside, reachable, write};
+use super::leaf::Leaf;
+use super::merge::{Conflict, Merged, Why};
+use super::plan::{Act, Keep, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::GuestPath;
+use crate::root::{Rename, Root};
+
+const OPERATION: &str = "merge";
+
+/// The four directories of a merge.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'p> {
+    pub(super) theirs: &'p Root,
+    pub(super) ours: &'p Root,
+    pub(super) work: &'p Root,
+    pub(super) trash: &'p Root,
+}
+
+/// A merge under way.
+pub(super) struct Applying<'p> {
+    places: Places<'p>,
+    slots: Root,
+    max_bytes: u64,
+    pub(super) merged: Merged,
+    /// Paths whose step was not done. The base keeps what it has of them.
+    pub(super) undone: Vec<GuestPath>,
+    /// Whether a slot holds something that could not be put anywhere.
+    unsettled: bool,
+}
+
+/// A step, and the slot it uses.
+type Job<'t> = (Step<'t>, Option<Slot>);
+
+impl<'p> Applying<'p> {
+    /// Makes the directory of the slots. What is staged there gets the modes and the owner of `ours`.
+    pub(super) fn new(places: Places<'p>, max_bytes: u64, merged: Merged) -> Result<Self> {
+        places.work.ensure_dir(SLOTS)?;
+        let policy = places.work.policy().clone().with_access(places.ours.policy().access());
+        let slots = places.work.descend(SLOTS)?.with_policy(policy);
+        Ok(Self { places, slots, max_bytes, merged, undone: Vec::new(), unsettled: false })
+    }
+
+    /// Does all `steps`.
+    pub(super) fn run(&mut self, steps: Vec<Step<'_>>, prune: impl Fn(&GuestPath) -> bool) -> Result<()> {
+        let jobs = self.stage(steps);
+        let slots: Vec<Slot> = jobs.iter().filter_map(|(_, slot)| slot.clone()).collect();
+        write(&self.slots, &slots)?;
+        for (step, slot) in &jobs {
+            let undone = self.undone.contains(step.path);
+            let done = match undone {
+                true => continue,
+                false => self.step(step, slot.as_ref()),
+            };
+            if let Err(error) = done {
+                self.fail(step.path, error);
+            } else if matches!(step.act, Act::Remove(_) | Act::Aside(_) | Act::RemoveDirectory) {
+                self.prune(step.path, &prune);
+            }
+        }
+        match self.unsettled {
+            // The next merge tries again.
+            true => Ok(()),
+            false => discard(self.places.work, self.places.trash),
+        }
+    }
+
+    fn fail(&mut self, path: &GuestPath, error: Error) {
+        self.merged.left.add(path, error);
+        self.undone.push(path.clone());
+    }
+
+    /// Brings what arrives to its slot. What has changed there since it was looked at is not done.
+    fn stage<'t>(&mut self, steps: Vec<Step<'t>>) -> Vec<Job<'t>> {
+        let mut jobs = Vec::with_capacity(steps.len());
+        for (number, step) in steps.into_iter().enumerate() {
+            let keep = match step.act {
+                Act::Put { keep, .. } => keep,
+                _ => Keep::InTrash,
+            };
+            let (leaving, arriving) = (step.leaving(), step.arriving());
+            let slot = (leaving.is_some() || arriving.is_some())
+                .then(|| Slot::new(number, step.path, leaving, arriving, keep));
+            let staged = match (&slot, arriving) {
+                (Some(slot), Some(leaf)) => self.bring(step.path, leaf, &slot.name()),
+                _ => Ok(()),
+            };
+            match staged {
+                Ok(()) => jobs.push((step, slot)),
+                Err(error) => self.fail(step.path, error),
+            }
+        }
+        jobs
+    }
+
+    fn bring(&self, path: &GuestPath, leaf: &Leaf, slot: &Path) -> Result<()> {
+        match leaf {
+            Leaf::File { bytes, .. } => {
+                self.places.theirs.copy_to(path, &self.slots, slot, *bytes)?;
+            }
+            Leaf::Link { text } => self.slots.symlink(Leaf::link(text), slot)?,
+            Leaf::Directory => {}
+        }
+        let changed =
+            || Error::new(OPERATION, path, ErrorKind::Busy).with_detail("changes while it is merged");
+        match Leaf::at(&self.slots, slot, self.max_bytes)? {
+            Some(staged) if staged == *leaf => Ok(()),
+            _ => Err(changed()),
+        }
+    }
+
+    fn step(&mut self, step: &Step<'_>, slot: Option<&Slot>) -> Result<()> {
+        let Places { ours, .. } = self.places;
+        match (&step.act, slot) {
+            (Act::Remove(_), Some(slot)) => self.remove(slot),
+            (Act::Aside(leaf), _) => self.aside(step.path, leaf),
+            (Act::RemoveDirectory, _) => match ours.remove_dir(step.path) {
+                // Somebody uses it.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound) || gives_way(&error) => Ok(()),
+                removed => removed,
+            },
+            (Act::MakeDirectory, _) => match ours.ensure_dir(step.path) {
+                Ok(_) => {
+                    self.merged.written += 1;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            (Act::Put { theirs, over, .. }, Some(slot)) => self.put(slot, theirs, over.is_some()),
+            (Act::PutBeside(theirs), Some(slot)) => self.beside(slot, theirs, None),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove(&mut self, slot: &Slot) -> Result<()> {
+        match self.places.ours.rename_to(&slot.path, &self.slots, slot.name()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            moved => moved?,
+        }
+        match self.settle(slot)? {
+            Settled::AsPlanned => {
+                self.merged.removed += 1;
+                Ok(())
+            }
+            settled => {
+                self.conflict(&slot.path, Why::DeletedThere, name_of(settled));
+                Ok(())
+            }
+        }
+    }
+
+    fn aside(&mut self, path: &GuestPath, leaf: &Leaf) -> Result<()> {
+        let ours = self.places.ours;
+        let whose = (Whose::Ours, Some(leaf.clone()));
+        match put_beside(ours, path.as_path(), ours, path, whose, self.max_bytes) {
+            Ok(name) => {
+                self.named(path, name);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn put(&mut self, slot: &Slot, theirs: &Leaf, over: bool) -> Result<()> {
+        let ours = self.places.ours;
+        let exchanged = match over {
+            true => self.slots.rename_with(slot.name(), ours, &slot.path, Rename::Exchange),
+            false => Err(Error::new(OPERATION, &slot.path, ErrorKind::NotFound)),
+        };
+        let arrived = match exchanged {
+            Ok(()) => {
+                self.merged.written += 1;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                match ours.rename_to(&slot.path, &self.slots, slot.out()) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => self.merged.not_atomic += 1,
+                }
+                self.arrive(slot, theirs)
+            }
+            // There is nothing to exchange, or no directory for it.
+            Err(error) if gives_way(&error) => self.arrive(slot, theirs),
+            Err(error) => return Err(error),
+        };
+        // Also if theirs could not arrive: then what came out goes back.
+        match self.settle(slot)? {
+            Settled::AsPlanned | Settled::Back => {}
+            Settled::Beside(name) => self.conflict(&slot.path, Why::BothChanged, Some(name)),
+        }
+        arrived
+    }
+
+    /// Gives theirs its name, if that is free, and one beside if it is not.
+    fn arrive(&mut self, slot: &Slot, theirs: &Leaf) -> Result<()> {
+        let ours = self.places.ours;
+        let path = reachable(ours, &slot.path, Whose::Theirs, &theirs.tag())?;
+        match self.slots.rename_to(slot.name(), ours, &path) {
+            Ok(()) if path == slot.path => {
+                self.merged.written += 1;
+                Ok(())
+            }
+            Ok(()) => {
+                self.conflict(&slot.path, Why::Kinds, Some(path));
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                // The guest has made the very same change.
+                if Leaf::at(ours, path.as_path(), self.max_bytes)
+                    .is_ok_and(|found| found.as_ref() == Some(theirs))
+                {
+                    return Ok(());
+                }
+                self.beside(slot, theirs, Some(Why::BothChanged))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn beside(&mut self, slot: &Slot, theirs: &Leaf, why: Option<Why>) -> Result<()> {
+        let whose = (Whose::Theirs, Some(theirs.clone()));
+        let name =
+            put_beside(&self.slots, &slot.name(), self.places.ours, &slot.path, whose, self.max_bytes)?;
+        match why {
+            Some(why) => self.conflict(&slot.path, why, Some(name)),
+            None => self.named(&slot.path, name),
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, slot: &Slot) -> Result<Settled> {
+        let settled = slot.settle(&self.slots, self.places.ours, self.max_bytes);
+        self.unsettled |= settled.is_err();
+        settled
+    }
+
+    fn conflict(&mut self, path: &GuestPath, why: Why, beside: Option<GuestPath>) {
+        match self.merged.conflicts.iter_mut().find(|conflict| conflict.path == *path) {
+            Some(known) => known.beside = beside.or(known.beside.take()),
+            None => self.merged.conflicts.push(Conflict { path: path.clone(), why, beside }),
+        }
+    }
+
+    /// Says where the second version of a planned conflict is.
+    fn named(&mut self, path: &GuestPath, name: GuestPath) {
+        self.conflict(path, Why::BothChanged, Some(name));
+    }
+
+    /// Removes the directories above `path` that theirs does not have either, as far as they are empty.
+    fn prune(&self, path: &GuestPath, prune: impl Fn(&GuestPath) -> bool) {
+        let above = std::iter::successors(path.parent(), GuestPath::parent);
+        for directory in above.take_while(|above| !above.is_top() && prune(above)) {
+            // It is not empty, or gone. Both are fine.
+            if self.places.ours.remove_dir(&directory).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+fn name_of(settled: Settled) -> Option<GuestPath> {
+    match settled {
+        Settled::Beside(name) => Some(name),
+        Settled::Back | Settled::AsPlanned => None,
+    }
+}

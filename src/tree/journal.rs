@@ -1,0 +1,291 @@
+//! What a merge needs to know if the host dies.
+//!
+//! Problem: a host that dies right after an exchange has not looked at what came out. It may be a version that nobody has
+//! seen, and whoever sweeps it away loses it.
+//!
+//! Defence: before the first exchange the journal says, for each slot, which path it is for, what was expected there, and
+//! what was put into it. After a crash the content of a slot says how far its step came:
+//!
+//! | in the slot | |
+//! |---|---|
+//! | nothing | the step had not begun, or had nothing to take out |
+//! | what was put into it | the step had not begun |
+//! | what was expected at the path | the step is done |
+//! | anything else | it was not seen when the merge was planned: it goes back to its path, or beside |
+//!
+//! Each of these is one rename that replaces nothing, so that a crash during the recovery changes nothing about it. The
+//! merge that follows starts afresh and finds what is done to be equal.
+//!
+//! What remains: a journal of another version stops the merge, since only that version knows what its slots mean.
+
+use std::path::{Path, PathBuf};
+
+use super::beside::{TRIES, Whose, beside};
+use super::leaf::Leaf;
+use super::plan::Keep;
+use super::stored::{decode_path, encode_path, seal, unseal};
+use crate::entropy::unguessable;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::GuestPath;
+use crate::root::Root;
+
+const FORMAT: &str = "beneath merge 1";
+const JOURNAL: &str = "journal";
+const JOURNAL_MAX: u64 = 4 << 30;
+/// Where the slots are, in the host's directory.
+pub(super) const SLOTS: &str = "merge";
+const OPERATION: &str = "merge";
+
+/// A place for one version that arrives or leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    number: usize,
+    pub(super) path: GuestPath,
+    /// What the step takes away.
+    expected: Option<Leaf>,
+    /// What the step brings.
+    staged: Option<Leaf>,
+    keep: Keep,
+}
+
+/// What was done about the content of a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// There was none, or none that counts.
+    AsPlanned,
+    /// It is at its path again.
+    Back,
+    /// It has this name.
+    Beside(GuestPath),
+}
+
+impl Slot {
+    pub(super) fn new(
+        number: usize,
+        path: &GuestPath,
+        expected: Option<&Leaf>,
+        staged: Option<&Leaf>,
+        keep: Keep,
+    ) -> Self {
+        Self { number, path: path.clone(), expected: expected.cloned(), staged: staged.cloned(), keep }
+    }
+
+    /// Its name among the slots.
+    pub(super) fn name(&self) -> PathBuf {
+        self.number.to_string().into()
+    }
+
+    /// The name for what leaves where the file system cannot exchange.
+    pub(super) fn out(&self) -> PathBuf {
+        format!("{}.out", self.number).into()
+    }
+
+    /// Brings what came out, and was not expected, back to its path or beside it.
+    pub(super) fn settle(&self, slots: &Root, ours: &Root, max_bytes: u64) -> Result<Settled> {
+        let mut settled = Settled::AsPlanned;
+        for name in [self.name(), self.out()] {
+            // What cannot be read was not expected either.
+            let found = match Leaf::at(slots, &name, max_bytes) {
+                Ok(None) => continue,
+                Ok(found) => found,
+                Err(_) => None,
+            };
+            let is_staged = name == self.name() && self.staged.is_some() && found == self.staged;
+            let as_expected = self.expected.is_some() && found == self.expected;
+            let half_done = name == self.out() && slots.try_exists(self.name())?;
+            if is_staged || (as_expected && self.keep == Keep::InTrash && !half_done) {
+                continue;
+            }
+            // Only where nothing has come to the path in its place.
+            if self.staged.is_none() || half_done {
+                match slots.rename_to(&name, ours, &self.path) {
+                    Ok(()) => {
+                        settled = Settled::Back;
+                        continue;
+                    }
+                    Err(error) if gives_way(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            settled =
+                Settled::Beside(put_beside(slots, &name, ours, &self.path, (Whose::Ours, found), max_bytes)?);
+        }
+        Ok(settled)
+    }
+
+    fn encode(&self) -> String {
+        let leaf = |leaf: &Option<Leaf>| leaf.as_ref().map_or_else(|| "- 0 -".to_owned(), Leaf::encode);
+        let keep = match self.keep {
+            Keep::InTrash => "trash",
+            Keep::Beside => "beside",
+        };
+        let Self { number, path, expected, staged, .. } = self;
+        format!("{number} {keep} {} {} {}", encode_path(path), leaf(expected), leaf(staged))
+    }
+
+    fn decode(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let number = words.next()?.parse().ok()?;
+        let keep = match words.next()? {
+            "trash" => Keep::InTrash,
+            "beside" => Keep::Beside,
+            _ => return None,
+        };
+        let path = decode_path(words.next()?)?;
+        let mut leaf = || {
+            let mut ahead = words.clone();
+            if ahead.next()? == "-" {
+                words.nth(2)?;
+                return Some(None);
+            }
+            Leaf::decode(&mut words).map(Some)
+        };
+        Some(Self { number, path, expected: leaf()?, staged: leaf()?, keep })
+    }
+}
+
+/// Whether the name, or the way to it, is taken by something else.
+pub(super) fn gives_way(error: &Error) -> bool {
+    use ErrorKind::{AlreadyExists, NotDirectory, NotFound, NotRegular, Symlink};
+    matches!(error.kind(), AlreadyExists | NotDirectory | NotFound | NotRegular | Symlink)
+}
+
+/// Moves what has the name `from` to a free name beside `path`, unless the same content has one already.
+pub(super) fn put_beside(
+    slots: &Root,
+    from: &Path,
+    ours: &Root,
+    path: &GuestPath,
+    (whose, leaf): (Whose, Option<Leaf>),
+    max_bytes: u64,
+) -> Result<GuestPath> {
+    let tag = match &leaf {
+        Some(leaf) => leaf.tag(),
+        None => unguessable()
+            .map_err(|errno| Error::from_errno(OPERATION, path, errno))?
+            .chars()
+            .take(8)
+            .collect(),
+    };
+    let path = reachable(ours, path, whose, &tag)?;
+    for number in 0..TRIES {
+        let name = beside(&path, whose, &tag, number)?;
+        match slots.rename_to(from, ours, &name) {
+            Ok(()) => return Ok(name),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let same = leaf.is_some() && leaf != Some(Leaf::Directory);
+                if same && Leaf::at(ours, name.as_path(), max_bytes).is_ok_and(|found| found == leaf) {
+                    return Ok(name);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::new(OPERATION, path, ErrorKind::AlreadyExists).with_detail("every name beside it is taken"))
+}
+
+/// `path` with its directories made; where something else is in their way, with a directory beside that.
+pub(super) fn reachable(ours: &Root, path: &GuestPath, whose: Whose, tag: &str) -> Result<GuestPath> {
+    let Some(parent) = path.parent().filter(|parent| !parent.is_top()) else { return Ok(path.clone()) };
+    match ours.ensure_dir(&parent) {
+        Ok(_) => return Ok(path.clone()),
+        Err(error) if gives_way(&error) => {}
+        Err(error) => return Err(error),
+    }
+    let mut above: Vec<GuestPath> =
+        std::iter::successors(Some(parent), GuestPath::parent).filter(|above| !above.is_top()).collect();
+    above.reverse();
+    let blocked =
+        above.iter().find(|above| !ours.metadata(above.as_path()).is_ok_and(|found| found.is_dir()));
+    let Some(blocked) = blocked else { return Ok(path.clone()) };
+    let rest = path.strip_prefix(blocked).unwrap_or_default();
+    for number in 0..TRIES {
+        let path = beside(blocked, whose, tag, number)?.join(&rest)?;
+        match ours.ensure_dir(path.parent().unwrap_or_default()) {
+            Ok(_) => return Ok(path),
+            Err(error) if gives_way(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::new(OPERATION, path, ErrorKind::AlreadyExists).with_detail("every name beside it is taken"))
+}
+
+/// Writes the journal, after which the slots mean something.
+pub(super) fn write(slots: &Root, all: &[Slot]) -> Result<()> {
+    slots.write_exclusive(JOURNAL, seal(FORMAT, all.iter().map(Slot::encode)))
+}
+
+/// Ends what a host that died has begun. What came back, or has another name now, by path.
+///
+/// # Errors
+/// `Unsupported` for a journal of another format; then nothing is touched.
+pub(super) fn recover(
+    work: &Root,
+    trash: &Root,
+    ours: &Root,
+    max_bytes: u64,
+) -> Result<Vec<(GuestPath, Settled)>> {
+    let slots = match work.descend(SLOTS) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        slots => slots?,
+    };
+    let text = match slots.read_contained(JOURNAL, JOURNAL_MAX) {
+        // Nothing was moved yet.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return discard(work, trash).map(|()| Vec::new());
+        }
+        text => text?,
+    };
+    let lines = str::from_utf8(&text).ok().and_then(|text| unseal(FORMAT, text));
+    let all: Option<Vec<Slot>> = lines.and_then(|lines| lines.into_iter().map(Slot::decode).collect());
+    let Some(all) = all else {
+        return Err(Error::new(OPERATION, JOURNAL, ErrorKind::Unsupported)
+            .with_detail("journal of a merge is of another format, or was changed"));
+    };
+    let mut found = Vec::new();
+    for slot in all {
+        match slot.settle(&slots, ours, max_bytes)? {
+            Settled::AsPlanned => {}
+            settled => found.push((slot.path, settled)),
+        }
+    }
+    discard(work, trash)?;
+    Ok(found)
+}
+
+/// Moves the slots to the trash, as one.
+pub(super) fn discard(work: &Root, trash: &Root) -> Result<()> {
+    let name = unguessable().map_err(|errno| Error::from_errno(OPERATION, SLOTS, errno))?;
+    work.rename_to(SLOTS, trash, format!("{SLOTS}-{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_is_read_as_it_was_written() {
+        let file = Leaf::File { bytes: 3, sha256: [7; 32], execute: true };
+        let link = Leaf::Link { text: b"a \n\xff".to_vec() };
+        let path = GuestPath::try_from(&b"a b/\xff\n"[..]).unwrap();
+        for (expected, staged) in
+            [(None, None), (Some(&file), None), (None, Some(&link)), (Some(&Leaf::Directory), Some(&file))]
+        {
+            let slot = Slot::new(12, &path, expected, staged, Keep::Beside);
+            assert_eq!(Slot::decode(&slot.encode()), Some(slot));
+        }
+        assert_eq!(Slot::decode("1 trash"), None);
+        assert_eq!(Slot::decode("1 other 61 - 0 - - 0 -"), None);
+    }
+
+    #[test]
+    fn text_that_was_cut_or_changed_is_none() {
+        let text = seal(FORMAT, ["1 trash 61 - 0 - - 0 -".to_owned()]);
+        assert!(unseal(FORMAT, &text).is_some());
+        for end in 0..text.len() {
+            assert_eq!(unseal(FORMAT, &text[..end]), None, "{end}");
+        }
+        assert_eq!(unseal("beneath merge 2", &text), None);
+        assert_eq!(unseal(FORMAT, &text.replace("61", "62")), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! What a merge does, decided from three trees alone.
+//!
+//! | base, ours, theirs | |
+//! |---|---|
+//! | theirs = base | ours stays |
+//! | ours = theirs | nothing to do |
+//! | ours = base | theirs is taken: written, or removed here |
+//! | all differ, two files or links | conflict: both stay |
+//! | changed here, deleted there | conflict: ours stays |
+//! | deleted here, changed there | conflict: theirs comes back |
+//! | a directory against anything else | conflict: the directory has the name, the other goes beside |
+//! | unknown here or there | nothing, and the base stays as it was |
+//!
+//! A directory equals a directory: what they contain is compared by itself.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::contents::{State, Tree};
+use super::leaf::Leaf;
+use super::merge::{Guard, OnConflict, Why};
+use crate::name::GuestPath;
+
+/// What is done at one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step<'t> {
+    pub(super) path: &'t GuestPath,
+    pub(super) act: Act<'t>,
+}
+
+/// The order is that of the work: names become free before they are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Act<'t> {
+    /// Ours goes, if it still is what was seen.
+    Remove(&'t Leaf),
+    /// Ours gets a name beside.
+    Aside(&'t Leaf),
+    /// Ours goes, if it is an empty directory.
+    RemoveDirectory,
+    MakeDirectory,
+    /// Theirs gets the name, in place of what was seen there.
+    Put {
+        theirs: &'t Leaf,
+        over: Option<&'t Leaf>,
+        keep: Keep,
+    },
+    /// Theirs gets a name beside.
+    PutBeside(&'t Leaf),
+}
+
+/// What becomes of what was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    InTrash,
+    Beside,
+}
+
+/// All steps, and what is said of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan<'t> {
+    pub(super) steps: Vec<Step<'t>>,
+    pub(super) conflicts: Vec<(&'t GuestPath, Why)>,
+    /// Removals that the guard does not let through.
+    pub(super) held: BTreeSet<&'t GuestPath>,
+    /// Paths that are not known on one side, and what must wait for others. The base keeps what it has of them.
+    pub(super) open: BTreeSet<&'t GuestPath>,
+}
+
+/// What is to be done to ours, so that it has the changes from `base` to `theirs`.
+pub(super) fn plan<'t>(
+    base: &'t Tree,
+    ours: &'t Tree,
+    theirs: &'t Tree,
+    on_conflict: OnConflict,
+    guard: Guard,
+) -> Plan<'t> {
+    let mut plan = Plan::default();
+    let paths: BTreeSet<&GuestPath> =
+        [base, ours, theirs].into_iter().flat_map(|tree| tree.leaves.keys()).collect();
+    for path in paths {
+        // What is not known of the base cannot be seen to have changed: as if it had not been there.
+        let was = match base.state(path) {
+            State::Unknown => State::Absent,
+            known => known,
+        };
+        let (here, there) = (ours.state(path), theirs.state(path));
+        match () {
+            () if here == State::Unknown || there == State::Unknown => {
+                plan.open.insert(path);
+            }
+            () if there == was || here == there => {}
+            () if here == was => plan.take(path, here, there, (ours, theirs)),
+            () => plan.conflict(path, (here, there), (ours, theirs), on_conflict),
+        }
+    }
+    plan.unblock(ours, on_conflict);
+    plan.hold(base, guard);
+    plan.steps.sort_by_key(|step| step.act.phase());
+    plan
+}
+
+impl Act<'_> {
+    /// Names become free before they are taken, directories are made before what they contain.
+    fn phase(&self) -> u8 {
+        match self {
+            Self::Remove(_) | Self::Aside(_) => 0,
+            Self::RemoveDirectory => 1,
+            Self::MakeDirectory | Self::Put { .. } | Self::PutBeside(_) => 2,
+        }
+    }
+}
+
+impl<'t> Plan<'t> {
+    fn push(&mut self, path: &'t GuestPath, act: Act<'t>) {
+        self.steps.push(Step { path, act });
+    }
+
+    /// Only they have changed it.
+    fn take(
+        &mut self,
+        path: &'t GuestPath,
+        here: State<'t>,
+        there: State<'t>,
+        (ours, theirs): (&'t Tree, &'t Tree),
+    ) {
+        match (here, there) {
+            (State::Leaf(over), State::Leaf(leaf)) => {
+                self.push(path, Act::Put { theirs: leaf, over: Some(over), keep: Keep::InTrash });
+            }
+            (State::Leaf(leaf), _) => self.push(path, Act::Remove(leaf)),
+            (State::Directory, _) if ours.is_empty_directory(path) => self.push(path, Act::RemoveDirectory),
+            // What it contains is decided by itself.
+            _ => {}
+        }
+        match (here, there) {
+            (State::Leaf(_), State::Leaf(_)) => {}
+            (_, State::Leaf(leaf)) => {
+                self.push(path, Act::Put { theirs: leaf, over: None, keep: Keep::InTrash });
+            }
+            (_, State::Directory) if theirs.is_empty_directory(path) => self.push(path, Act::MakeDirectory),
+            _ => {}
+        }
+    }
+
+    /// Both have changed it.
+    fn conflict(
+        &mut self,
+        path: &'t GuestPath,
+        sides: (State<'t>, State<'t>),
+        (_, theirs): (&'t Tree, &'t Tree),
+        policy: OnConflict,
+    ) {
+        let why = match sides {
+            (State::Leaf(_), State::Leaf(_)) => Why::BothChanged,
+            (_, State::Absent) => Why::DeletedThere,
+            (State::Absent, _) => Why::DeletedHere,
+            _ => Why::Kinds,
+        };
+        self.conflicts.push((path, why));
+        if policy == OnConflict::KeepTarget {
+            return;
+        }
+        let made = theirs.is_empty_directory(path).then_some(Act::MakeDirectory);
+        match sides {
+            (State::Leaf(over), State::Leaf(leaf)) if policy == OnConflict::TakeSource => {
+                self.push(path, Act::Put { theirs: leaf, over: Some(over), keep: Keep::Beside });
+            }
+            (State::Leaf(_) | State::Directory, State::Leaf(leaf)) => self.push(path, Act::PutBeside(leaf)),
+            (State::Leaf(leaf), State::Absent) if policy == OnConflict::TakeSource => {
+                self.push(path, Act::Aside(leaf));
+            }
+            (State::Leaf(leaf), State::Directory) => {
+                self.push(path, Act::Aside(leaf));
+                made.into_iter().for_each(|act| self.push(path, act));
+            }
+            (State::Absent, State::Leaf(leaf)) => {
+                self.push(path, Act::Put { theirs: leaf, over: None, keep: Keep::InTrash });
+            }
+            (State::Absent, State::Directory) => made.into_iter().for_each(|act| self.push(path, act)),
+            _ => {}
+        }
+    }
+
+    /// What can arrive only where something of ours stays in the way is a conflict, too.
+    fn unblock(&mut self, ours: &'t Tree, policy: OnConflict) {
+        let leaves = |act: &Act<'_>| matches!(act, Act::Remove(_) | Act::Aside(_) | Act::RemoveDirectory);
+        let freed: BTreeSet<&GuestPath> =
+            self.steps.iter().filter(|step| leaves(&step.act)).map(|step| step.path).collect();
+        let is_file = |path: &GuestPath| matches!(ours.state(path), State::Leaf(_)) && !freed.contains(path);
+        let below_a_file = |path: &GuestPath| {
+            std::iter::successors(path.parent(), GuestPath::parent).any(|above| is_file(&above))
+        };
+        let known: BTreeSet<&GuestPath> = self.conflicts.iter().map(|(path, _)| *path).collect();
+        for step in std::mem::take(&mut self.steps) {
+            let arrives = matches!(step.act, Act::Put { over: None, .. } | Act::MakeDirectory);
+            let in_use = matches!(step.act, Act::Put { .. }) && ours.is_in_use(step.path, &freed);
+            if !arrives || !(below_a_file(step.path) || in_use) {
+                self.steps.push(step);
+                continue;
+            }
+            if !known.contains(step.path) {
+                self.conflicts.push((step.path, Why::Kinds));
+            }
+            // An empty directory has no content that could be lost.
+            match step.act {
+                Act::Put { theirs, .. } if policy != OnConflict::KeepTarget => {
+                    self.push(step.path, Act::PutBeside(theirs));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Holds all removals, if they are suspiciously many. What another name of theirs has now is no loss.
+    fn hold(&mut self, base: &Tree, guard: Guard) {
+        let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
+        let lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
+        let (lost, all) = (
+            self.steps.iter().filter(lost).count(),
+            base.leaves.values().filter(|leaf| **leaf != Leaf::Directory).count(),
+        );
+        let many = (lost > 20 && lost > all / 2) || (all >= 2 && lost >= all);
+        if guard == Guard::Off || !many {
+            return;
+        }
+        let removes = |act: &Act<'_>| matches!(act, Act::Remove(_) | Act::RemoveDirectory);
+        self.held = self.steps.iter().filter(|step| removes(&step.act)).map(|step| step.path).collect();
+        let held = &self.held;
+        let waits = |path: &GuestPath| {
+            std::iter::successors(Some(path.clone()), GuestPath::parent).any(|above| held.contains(&above))
+        };
+        let (waiting, steps) = std::mem::take(&mut self.steps).into_iter().partition(|step| waits(step.path));
+        self.steps = steps;
+        let waiting: Vec<Step<'_>> = waiting;
+        self.open.extend(waiting.into_iter().map(|step| step.path));
+        self.open.extend(held);
+    }
+}
+
+impl<'t> Step<'t> {
+    /// The version of theirs that this step writes.
+    pub(super) fn arriving(&self) -> Option<&'t Leaf> {
+        match self.act {
+            Act::Put { theirs, .. } | Act::PutBeside(theirs) => Some(theirs),
+            _ => None,
+        }
+    }
+
+    /// The version of ours that this step takes away from its name.
+    pub(super) fn leaving(&self) -> Option<&'t Leaf> {
+        match self.act {
+            Act::Put { over, .. } => over,
+            Act::Remove(ours) => Some(ours),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Merging two trees: nothing that anybody wrote is lost.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod cases;
+mod exhaustive;
+mod races;
+mod support;
