@@ -46,6 +46,7 @@ mod leaf;
 mod limits;
 mod merge;
 mod plan;
+mod report;
 #[cfg(feature = "artifacts")]
 mod reserved;
 #[cfg(feature = "artifacts")]
@@ -58,9 +59,10 @@ pub use contents::{Tree, TreeLimits};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]
 pub use limits::ObjectLimits;
+pub use merge::merge;
 #[cfg(feature = "session")]
 pub(crate) use merge::merge_where;
-pub use merge::{Conflict, Guard, MergeOptions, Merged, OnConflict, Why, merge};
+pub use report::{Conflict, Guard, MergeOptions, Merged, OnConflict, Why};
 #[cfg(feature = "artifacts")]
 pub(crate) use reserved::{Reserved, is_reserved};
 #[cfg(feature = "artifacts")]

@@ -288,4 +288,75 @@ mod tests {
         assert_eq!(unseal("beneath merge 2", &text), None);
         assert_eq!(unseal(FORMAT, &text.replace("61", "62")), None);
     }
+
+    /// Whatever a crash left in a slot, each version is somewhere afterwards, and a second recovery finds nothing to do.
+    #[test]
+    fn what_nobody_has_seen_is_put_back_or_beside() {
+        let text = |text: &[u8]| {
+            use sha2::Digest as _;
+            let sha256 = sha2::Sha256::digest(text).into();
+            Leaf::File { bytes: text.len() as u64, sha256, execute: false }
+        };
+        let (expected, staged) = (text(b"expected"), text(b"staged"));
+        let steps = [
+            (Some(&expected), None, Keep::InTrash),
+            (Some(&expected), Some(&staged), Keep::InTrash),
+            (Some(&expected), Some(&staged), Keep::Beside),
+            (None, Some(&staged), Keep::InTrash),
+        ];
+        let contents = ["", "expected", "staged", "unseen", "directory", "link"];
+        let cases = steps.iter().flat_map(|step| contents.iter().map(move |slot| (step, slot)));
+        let cases = cases.flat_map(|case| contents.iter().map(move |out| (case, out)));
+        let cases = cases.flat_map(|case| [false, true].map(|taken| (case, taken)));
+        for (((step, slot), out), taken) in cases {
+            let case = format!("{step:?}, slot {slot:?}, out {out:?}, taken {taken}");
+            let dir = tempfile::tempdir().unwrap();
+            let open = |name: &str| {
+                std::fs::create_dir(dir.path().join(name)).unwrap();
+                Root::open_ambient(dir.path().join(name), cap_std::ambient_authority()).unwrap()
+            };
+            let (work, trash, ours) = (open("work"), open("trash"), open("ours"));
+            work.ensure_dir(SLOTS).unwrap();
+            let slots = work.descend(SLOTS).unwrap();
+            let path = GuestPath::new("d/a.txt").unwrap();
+            let (expected, staged, keep) = *step;
+            let record = Slot::new(3, &path, expected, staged, keep);
+            for (name, content) in [(record.name(), slot), (record.out(), out)] {
+                match *content {
+                    "" => {}
+                    "directory" => drop(slots.ensure_dir(name.join("inside")).unwrap()),
+                    "link" => slots.symlink("unseen", name).unwrap(),
+                    content => slots.write_exclusive(name, content).unwrap(),
+                }
+            }
+            if taken {
+                ours.ensure_dir("d").unwrap();
+                ours.write_exclusive(&path, "guest").unwrap();
+            }
+            write(&slots, &[record]).unwrap();
+            let found = recover(&work, &trash, &ours, 1 << 20).unwrap();
+            for (name, settled) in found {
+                let place = if let Settled::Beside(place) = settled { place } else { name };
+                assert!(ours.try_exists(&place).unwrap(), "{place}: {case}");
+            }
+            let count = |kind: &dyn Fn(&crate::root::Entry) -> bool| {
+                let walk = ours.walk(".", crate::root::WalkLimits::default()).unwrap();
+                walk.filter(|entry| kind(entry.as_ref().unwrap())).count()
+            };
+            let wanted = |kind: &str| [slot, out].into_iter().filter(|content| **content == kind).count();
+            let unseen = count(&|entry| entry.metadata().is_file() && entry.metadata().len() == 6);
+            // What was staged has the same size, and nobody has seen it in the place for what leaves.
+            let odd = usize::from(**out == *"staged") + usize::from(**slot == *"staged" && staged.is_none());
+            // The same content twice needs one name only.
+            assert!(unseen >= usize::from(wanted("unseen") + odd > 0), "{case}");
+            assert_eq!(count(&|entry| entry.file_name() == "inside"), wanted("directory"), "{case}");
+            assert!(
+                count(&|entry| entry.metadata().is_symlink()) >= usize::from(wanted("link") > 0),
+                "{case}"
+            );
+            assert!(!taken || ours.read_contained(&path, 64).unwrap() == b"guest", "{case}");
+            assert!(!work.try_exists(SLOTS).unwrap(), "{case}");
+            assert_eq!(recover(&work, &trash, &ours, 1 << 20).unwrap(), [], "{case}");
+        }
+    }
 }

@@ -11,136 +11,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::apply::{Applying, Places};
-use super::contents::{State, Tree, TreeLimits};
+use super::contents::{State, Tree};
 use super::journal::{Settled, recover};
 use super::plan::{Plan, Step, plan};
+use super::report::{Conflict, MergeOptions, Merged, OnConflict, Why};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::report::Leftovers;
 use crate::root::{Flock, Root};
 
 const LOCK: &str = "merge.lock";
 /// A name that nothing has.
 const PROBE: &str = "merge.probe";
 const OPERATION: &str = "merge";
-
-/// What a merge does with what both sides have changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnConflict {
-    /// The target keeps the name, and the source's version gets a name beside: `name.theirs-8hex.ext`.
-    #[default]
-    KeepBoth,
-    /// The target stays as it is.
-    KeepTarget,
-    /// The source's version gets the name, and the target's a name beside: `name.ours-8hex.ext`.
-    TakeSource,
-    /// Nothing is changed at all.
-    Fail,
-}
-
-/// Whether removals are held back if they are suspiciously many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Guard {
-    /// All are held if they are more than 20 and more than half of the base, or all of two or more. A file that has another
-    /// name now does not count.
-    #[default]
-    On,
-    /// None is held.
-    Off,
-}
-
-/// How to merge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MergeOptions {
-    on_conflict: OnConflict,
-    guard: Guard,
-    limits: TreeLimits,
-}
-
-impl MergeOptions {
-    /// Sets what is done with what both sides have changed.
-    #[must_use]
-    pub fn with_on_conflict(mut self, on_conflict: OnConflict) -> Self {
-        self.on_conflict = on_conflict;
-        self
-    }
-
-    /// Sets whether many removals are held back.
-    #[must_use]
-    pub fn with_guard(mut self, guard: Guard) -> Self {
-        self.guard = guard;
-        self
-    }
-
-    /// Looks at no more than `limits` of each side.
-    #[must_use]
-    pub fn with_limits(mut self, limits: TreeLimits) -> Self {
-        self.limits = limits;
-        self
-    }
-}
-
-/// Why there is a conflict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub enum Why {
-    /// Both sides have changed it, each in its own way.
-    BothChanged,
-    /// The source has removed it, the target has changed it. It stays.
-    DeletedThere,
-    /// The target has removed it, the source has changed it. It comes back.
-    DeletedHere,
-    /// It is a directory on one side and something else on the other.
-    Kinds,
-}
-
-/// What both sides have changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct Conflict {
-    /// Where.
-    pub path: GuestPath,
-    /// In which way.
-    pub why: Why,
-    /// The name of the second version, if there are two.
-    pub beside: Option<GuestPath>,
-}
-
-/// What a merge did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "there may be conflicts, and the base of the next merge is in it"]
-#[non_exhaustive]
-pub struct Merged {
-    /// How many files, links and empty directories the target has got.
-    pub written: u64,
-    /// How many it has lost. They are in the trash.
-    pub removed: u64,
-    /// What both sides have changed.
-    pub conflicts: Vec<Conflict>,
-    /// Removals that the [`Guard`] has held back.
-    pub held: Vec<GuestPath>,
-    /// How often a name was free for a moment, since the file system cannot exchange.
-    pub not_atomic: u64,
-    /// What was refused or failed on either side, and why.
-    pub left: Leftovers,
-    /// The base of the next merge from the same source.
-    pub base: Tree,
-}
-
-impl Merged {
-    /// Whether the target has all changes of the source, and no second version of anything.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.conflicts.is_empty() && self.held.is_empty() && self.left.is_empty()
-    }
-
-    /// What was refused or failed, and why: the first of [`left`](Self::left).
-    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
-        self.left.iter()
-    }
-}
 
 /// Brings to `target` what `source` has changed since `base`.
 ///

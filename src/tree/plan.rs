@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::contents::{State, Tree};
 use super::leaf::Leaf;
-use super::merge::{Guard, OnConflict, Why};
+use super::report::{Guard, OnConflict, Why};
 use crate::name::GuestPath;
 
 /// What is done at one path.

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use beneath::tree::{Guard, MergeOptions, OnConflict, Tree, TreeLimits, Why};
 use beneath::{ErrorKind, GuestPath};
 
+use rustix::fs::{FlockOperation, flock};
+
 use crate::support::*;
 
 #[test]
@@ -170,7 +172,7 @@ fn one_merge_at_a_time() {
     let yard = Yard::new(&words(&[]), &words(&[]), &words(&[("a", "file:1")]));
     fs::write(yard.path("work").join("merge.lock"), "").unwrap();
     let lock = fs::File::open(yard.path("work").join("merge.lock")).unwrap();
-    lock.lock().unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
     assert_eq!(yard.try_merge().unwrap_err().kind(), ErrorKind::Busy);
     drop(lock);
     assert!(yard.try_merge().unwrap().is_complete());

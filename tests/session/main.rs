@@ -21,6 +21,7 @@ mod inbound;
 mod inbox;
 mod lifetime;
 mod marker;
+mod merge;
 #[cfg(feature = "json")]
 mod message;
 #[cfg(feature = "json")]

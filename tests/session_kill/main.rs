@@ -11,6 +11,7 @@
 
 mod host;
 mod judge;
+mod merge;
 mod works;
 
 use std::fs;

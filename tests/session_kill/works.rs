@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use beneath::tree::MergeOptions;
 use beneath::{ErrorKind, MessageId, ResolverChoice, safe_name};
 use beneath_kit::Contender;
 use beneath_kit::naive::session::NaiveSession;
@@ -11,6 +12,7 @@ use nix::libc;
 
 use crate::host::*;
 use crate::judge::*;
+use crate::merge::*;
 
 /// Some work of a service that is killed at each call.
 pub(crate) struct Work {
@@ -149,6 +151,25 @@ pub(crate) const WORKS: &[Work] = &[
         },
         ..SESSIONS
     },
+    MERGE,
+    // Where the file system cannot exchange, a name is free for a moment.
+    Work {
+        name: "merge without exchanging",
+        lack: Lack::Exchange,
+        contenders: &[Contender::Openat2],
+        ..MERGE
+    },
+    Work {
+        name: "control: merge",
+        contenders: &[Contender::Control],
+        least: 8,
+        work: |dir, _| {
+            let dir = dir.to_path_buf();
+            Box::new(move || copy_over(&dir))
+        },
+        judge: |dir, _| versions_survive(dir),
+        ..MERGE
+    },
     Work {
         name: "control: deliver",
         contenders: &[Contender::Control],
@@ -179,6 +200,34 @@ pub(crate) const WORKS: &[Work] = &[
         ..ONE
     },
 ];
+
+/// The guest and another copy have both changed the workspace.
+pub(crate) const MERGE: Work = Work {
+    name: "merge",
+    least: 20,
+    prepare: prepare_merge,
+    work: |dir, resolver| {
+        let (session, source, base) = (session(dir, resolver), source(dir), base(dir));
+        let options = MergeOptions::default();
+        Box::new(move || {
+            assert!(session.workspace().merge_from(&source, &base, &options).unwrap().left.is_empty());
+        })
+    },
+    judge: |dir, resolver| {
+        versions_survive(dir)?;
+        let session = session(dir, resolver);
+        for _ in 0..2 {
+            let merged = session.workspace().merge_from(&source(dir), &base(dir), &MergeOptions::default());
+            let merged = merged.map_err(text)?;
+            if !merged.left.is_empty() || !merged.held.is_empty() {
+                return Err(format!("{merged:?}"));
+            }
+            versions_survive(dir)?;
+        }
+        merged_once(dir)
+    },
+    ..COLLECT
+};
 
 pub(crate) const SESSIONS: Work = Work {
     prepare: |dir| {

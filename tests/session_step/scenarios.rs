@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use beneath::session::{Attachment, Delivery, Disposition, ListOptions, SessionsConfig, Sibling, Ticket};
+use beneath::tree::{Guard, MergeOptions, TreeLimits};
 use beneath::{
     Error, Execute, Links, MessageId, Rename, ResolverChoice, Result, Root, Session, SessionId, Sessions,
     WalkLimits, ambient_authority,
@@ -224,6 +225,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         workspace.rename_with("sub/one.bin", "sub/two.bin", Rename::Exchange)?;
         report.read(&workspace.read_contained("sub/new/copy", MOST)?);
         workspace.read_link("sub/link").map(|_| true)
+    }),
+    // Theirs has changed one file, removed the other, and made a third.
+    scenario("merge into the workspace", WORKSPACE, |work, report| {
+        let (workspace, other) = (work.session.workspace(), work.other.workspace());
+        let base = workspace.tree(TreeLimits::default())?;
+        other.write_exclusive("sub/one.bin", hosts())?;
+        other.write_exclusive("sub/new/three.bin", hosts())?;
+        let options = MergeOptions::default().with_guard(Guard::Off);
+        let merged = workspace.merge_from(&other.open()?, &base, &options)?;
+        report.refuse(merged.refused().map(|(_, error)| error));
+        Ok(merged.is_complete())
     }),
     scenario("a database", DATABASE, |work, report| {
         let owner = Some(rustix::process::getuid().as_raw());

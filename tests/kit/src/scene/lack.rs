@@ -14,6 +14,7 @@ pub enum Lack {
     /// Nor unnamed files.
     HardLinks,
     NoReplace,
+    Exchange,
     /// Directories cannot be moved.
     Moves,
     /// The kernel copies nothing by itself.
@@ -28,6 +29,7 @@ impl Lack {
             Self::EmptyPath => "no AT_EMPTY_PATH",
             Self::HardLinks => "no links",
             Self::NoReplace => "no NOREPLACE",
+            Self::Exchange => "no EXCHANGE",
             Self::Moves => "no moves",
             Self::CopyRange => "no copy_file_range",
         }
@@ -46,10 +48,13 @@ impl Lack {
             }
             Self::CopyRange => call.is(libc::SYS_copy_file_range).then_some(Errno::EXDEV),
             Self::Moves => call.is(libc::SYS_renameat2).then_some(Errno::EXDEV),
-            Self::NoReplace => {
-                let keeps = u64::from(libc::RENAME_NOREPLACE);
-                (call.is(libc::SYS_renameat2) && call.arguments[4] & keeps != 0).then_some(Errno::EINVAL)
-            }
+            Self::NoReplace => renames(stop, libc::RENAME_NOREPLACE).then_some(Errno::EINVAL),
+            Self::Exchange => renames(stop, libc::RENAME_EXCHANGE).then_some(Errno::EINVAL),
         }
     }
+}
+
+/// Whether this is a rename with that flag.
+fn renames(stop: &Stop, flag: u32) -> bool {
+    stop.call.is(libc::SYS_renameat2) && stop.call.arguments[4] & u64::from(flag) != 0
 }
