@@ -8,6 +8,7 @@
 //!
 //! What remains: where the file system cannot exchange, the name is free for a moment; the report counts that.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::beside::Whose;
@@ -36,8 +37,10 @@ pub(super) struct Applying<'p> {
     slots: Root,
     max_bytes: u64,
     pub(super) merged: Merged,
+    /// By path, those that were planned and those that the guest has brought about.
+    conflicts: BTreeMap<GuestPath, Conflict>,
     /// Paths whose step was not done. The base keeps what it has of them.
-    pub(super) undone: Vec<GuestPath>,
+    pub(super) undone: BTreeSet<GuestPath>,
     /// Whether a slot holds something that could not be put anywhere.
     unsettled: bool,
 }
@@ -47,11 +50,13 @@ type Job<'t> = (Step<'t>, Option<Slot>);
 
 impl<'p> Applying<'p> {
     /// Makes the directory of the slots. What is staged there gets the modes and the owner of `ours`.
-    pub(super) fn new(places: Places<'p>, max_bytes: u64, merged: Merged) -> Result<Self> {
+    pub(super) fn new(places: Places<'p>, max_bytes: u64, mut merged: Merged) -> Result<Self> {
         places.work.ensure_dir(SLOTS)?;
         let policy = places.work.policy().clone().with_access(places.ours.policy().access());
         let slots = places.work.descend(SLOTS)?.with_policy(policy);
-        Ok(Self { places, slots, max_bytes, merged, undone: Vec::new(), unsettled: false })
+        let conflicts = std::mem::take(&mut merged.conflicts);
+        let conflicts = conflicts.into_iter().map(|conflict| (conflict.path.clone(), conflict)).collect();
+        Ok(Self { places, slots, max_bytes, merged, conflicts, undone: BTreeSet::new(), unsettled: false })
     }
 
     /// Does all `steps`.
@@ -60,17 +65,16 @@ impl<'p> Applying<'p> {
         let slots: Vec<Slot> = jobs.iter().filter_map(|(_, slot)| slot.clone()).collect();
         write(&self.slots, &slots)?;
         for (step, slot) in &jobs {
-            let undone = self.undone.contains(step.path);
-            let done = match undone {
-                true => continue,
-                false => self.step(step, slot.as_ref()),
-            };
-            if let Err(error) = done {
+            if self.undone.contains(step.path) {
+                continue;
+            }
+            if let Err(error) = self.step(step, slot.as_ref()) {
                 self.fail(step.path, error);
             } else if matches!(step.act, Act::Remove(_) | Act::Aside(_) | Act::RemoveDirectory) {
                 self.prune(step.path, &prune);
             }
         }
+        self.merged.conflicts = std::mem::take(&mut self.conflicts).into_values().collect();
         match self.unsettled {
             // The next merge tries again.
             true => Ok(()),
@@ -80,7 +84,7 @@ impl<'p> Applying<'p> {
 
     fn fail(&mut self, path: &GuestPath, error: Error) {
         self.merged.left.add(path, error);
-        self.undone.push(path.clone());
+        self.undone.insert(path.clone());
     }
 
     /// Brings what arrives to its slot. What has changed there since it was looked at is not done.
@@ -107,15 +111,18 @@ impl<'p> Applying<'p> {
     }
 
     fn bring(&self, path: &GuestPath, leaf: &Leaf, slot: &Path) -> Result<()> {
+        let changed =
+            || Error::new(OPERATION, path, ErrorKind::Busy).with_detail("changes while it is merged");
         match leaf {
-            Leaf::File { bytes, .. } => {
-                self.places.theirs.copy_to(path, &self.slots, slot, *bytes)?;
-            }
+            Leaf::File { bytes, .. } => match self.places.theirs.copy_to(path, &self.slots, slot, *bytes) {
+                Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::NotFound) => {
+                    return Err(changed());
+                }
+                copied => drop(copied?),
+            },
             Leaf::Link { text } => self.slots.symlink(Leaf::link(text), slot)?,
             Leaf::Directory => {}
         }
-        let changed =
-            || Error::new(OPERATION, path, ErrorKind::Busy).with_detail("changes while it is merged");
         match Leaf::at(&self.slots, slot, self.max_bytes)? {
             Some(staged) if staged == *leaf => Ok(()),
             _ => Err(changed()),
@@ -249,10 +256,9 @@ impl<'p> Applying<'p> {
     }
 
     fn conflict(&mut self, path: &GuestPath, why: Why, beside: Option<GuestPath>) {
-        match self.merged.conflicts.iter_mut().find(|conflict| conflict.path == *path) {
-            Some(known) => known.beside = beside.or(known.beside.take()),
-            None => self.merged.conflicts.push(Conflict { path: path.clone(), why, beside }),
-        }
+        let known = self.conflicts.entry(path.clone());
+        let conflict = known.or_insert_with(|| Conflict { path: path.clone(), why, beside: None });
+        conflict.beside = beside.or(conflict.beside.take());
     }
 
     /// Says where the second version of a planned conflict is.

@@ -246,12 +246,12 @@ impl Tree {
             return false;
         }
         // In the order of bytes they follow `path`, but not at once: `t-1` is between `t` and `t/a`.
-        let near = self.leaves.range(path..).map(|(leaf, _)| leaf);
-        let near = near.take_while(|leaf| leaf.as_bytes().starts_with(path.as_bytes()));
-        let mut below = near.filter(|leaf| *leaf != path && leaf.starts_with(path));
-        below.any(|leaf| !freed.contains(leaf))
-            || self.cut
-            || self.unknown.iter().any(|unknown| unknown.starts_with(path))
+        let near = |other: &&GuestPath| other.as_bytes().starts_with(path.as_bytes());
+        let mut leaves = self.leaves.range(path..).map(|(leaf, _)| leaf).take_while(near);
+        let mut unknown = self.unknown.range(path..).take_while(near);
+        self.cut
+            || leaves.any(|leaf| leaf.starts_with(path) && !freed.contains(leaf))
+            || unknown.any(|unknown| unknown.starts_with(path))
     }
 
     /// Whether the directory `path` is itself a leaf, and so empty.

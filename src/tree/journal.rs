@@ -167,9 +167,13 @@ pub(super) fn put_beside(
             .take(8)
             .collect(),
     };
-    let path = reachable(ours, path, whose, &tag)?;
+    let reached = reachable(ours, path, whose, &tag)?;
     for number in 0..TRIES {
-        let name = beside(&path, whose, &tag, number)?;
+        // In a directory beside the one it is meant for it keeps its name, if that is free.
+        let name = match number {
+            0 if reached != *path => reached.clone(),
+            number => beside(&reached, whose, &tag, number)?,
+        };
         match slots.rename_to(from, ours, &name) {
             Ok(()) => return Ok(name),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {

@@ -93,7 +93,7 @@ pub(crate) fn merge_where(
     admitted.retain(|step| !open.contains(step.path));
     let places = Places { theirs: source, ours: target, work, trash };
     let undone = match admitted.is_empty() {
-        true => Vec::new(),
+        true => BTreeSet::new(),
         false => {
             let mut applying = Applying::new(places, max_bytes, merged)?;
             applying.run(admitted, |above| {
