@@ -80,6 +80,7 @@
 //! * `json`: messages whose attachments are base64 in JSON.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `patterns`: patterns in the syntax of `.gitignore`, for listings and for what the host's own calls refuse.
+//! * `seal`: a root on a mount of its own, on which the kernel follows no link and opens no device.
 //! * `sniff`: types of files by the marks that their content begins with.
 //! * `tracing`: refusals of deliveries, claims, removals, hardening and repair as events.
 //! * `serde`: names, paths and ids as checked strings; reports and errors can be serialised.
@@ -114,10 +115,12 @@ pub use name::{
 };
 pub use report::{Left, Leftovers};
 pub use root::{
-    Access, Applied, Budget, ContainedFile, Copied, CopiedTree, Durability, Ensured, Entry, Execute,
-    FileType, HardLinks, Links, List, Metadata, Mounts, NewFile, Policy, Removed, Rename, Resolver,
+    Access, Applied, Budget, ContainedFile, Copied, CopiedTree, Durability, Enforced, Ensured, Entry,
+    Execute, FileType, HardLinks, Links, List, Metadata, Mounts, NewFile, Policy, Removed, Rename, Resolver,
     ResolverChoice, Root, TreeOptions, Walk, WalkLimits, WriteOptions,
 };
+#[cfg(feature = "seal")]
+pub use root::{Seal, Seat};
 #[cfg(feature = "session")]
 pub use session::{Session, Sessions, SessionsConfig};
 

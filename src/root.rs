@@ -2,6 +2,7 @@
 
 mod access;
 mod copy_tree;
+mod enforced;
 mod entries;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 mod flock;
@@ -11,6 +12,8 @@ mod read;
 mod remove;
 mod rename;
 mod resolve;
+#[cfg(feature = "seal")]
+mod seal;
 mod walk;
 #[cfg(feature = "session")]
 mod watch;
@@ -27,6 +30,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 pub use access::{Applied, Execute};
 pub use copy_tree::options::{CopiedTree, TreeOptions};
+pub use enforced::Enforced;
 pub use entries::Ensured;
 #[cfg(any(feature = "session", feature = "artifacts"))]
 pub(crate) use flock::Flock;
@@ -35,6 +39,8 @@ pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverC
 pub use read::ContainedFile;
 pub use remove::budget::{Budget, Removed};
 pub use rename::Rename;
+#[cfg(feature = "seal")]
+pub use seal::{Seal, Seat};
 pub use write::copy::Copied;
 pub use write::new_file::NewFile;
 pub use write::options::WriteOptions;
@@ -75,6 +81,8 @@ pub struct Root {
     mount: MountId,
     /// Whether device nodes on this mount are dead, so that opening one has no effect.
     nodev: bool,
+    /// Whether it was sealed read-only.
+    read_only: bool,
     /// Whether this kernel's own clock stamps every change.
     stamps: bool,
     /// Whether no two changes that somebody asked about have the same stamp; measured when it is first needed.
@@ -148,10 +156,11 @@ impl Root {
         let policy = self.policy.clone();
         match policy.mounts() {
             Mounts::Refuse => {
-                let Self { found, mount, nodev, stamps, .. } = *self;
-                Self { fd, policy, found, mount, nodev, stamps, exact: self.exact.clone() }
+                let Self { found, mount, nodev, read_only, stamps, .. } = *self;
+                Self { fd, policy, found, mount, nodev, read_only, stamps, exact: self.exact.clone() }
             }
-            Mounts::Cross => Self { policy, found: self.found, ..Self::from(fd) },
+            // Nothing is mounted on a sealed mount, so it is the same one.
+            Mounts::Cross => Self { policy, found: self.found, read_only: self.read_only, ..Self::from(fd) },
         }
     }
 }
@@ -168,7 +177,8 @@ impl From<OwnedFd> for Root {
         let nodev = fstatvfs(&fd).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV));
         let mount = describe(fd.as_fd()).map_or(MountId::UNKNOWN, |entry| entry.mount());
         let (found, stamps) = (resolver::probe(fd.as_fd()), stamps::stamps_changes(fd.as_fd()));
-        Self { found, mount, nodev, stamps, exact: OnceLock::new(), policy: Policy::default(), fd }
+        let (policy, exact, read_only) = (Policy::default(), OnceLock::new(), false);
+        Self { fd, policy, found, mount, nodev, read_only, stamps, exact }
     }
 }
 

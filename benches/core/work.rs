@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use beneath::{Access, Execute, HardLinks, Policy, Root, WalkLimits, ambient_authority};
+use beneath::{Access, Execute, HardLinks, Policy, Root, Seal, Seat, WalkLimits, ambient_authority};
 use cap_std::fs::Dir;
 use pathrs::flags::OpenFlags;
 use rustix::fs::{
@@ -85,6 +85,15 @@ fn ours(dir: &Path) -> Root {
     Root::open_ambient(dir, ambient_authority()).unwrap()
 }
 
+/// The same on a mount of its own, which takes root.
+fn sealed(base: &Path, dir: &Path) -> Option<Root> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let seat = base.join("seat");
+    fs::DirBuilder::new().mode(0o700).recursive(true).create(&seat).unwrap();
+    let seat = Seat::open_ambient(seat, ambient_authority()).unwrap();
+    ours(dir).seal(Seal::ReadWrite, &seat).inspect_err(|error| println!("skipped: {error}")).ok()
+}
+
 fn capped(dir: &Path) -> Dir {
     Dir::open_ambient_dir(dir, ambient_authority()).unwrap()
 }
@@ -124,7 +133,7 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
     let root = ours(&dir);
     let strict = ours(&dir).with_policy(Policy::default().with_hard_links(HardLinks::RefuseStrict));
     let (recent, recent_file) = (ours(&dir), fs::File::create(absolute.with_file_name("f.recent")).unwrap());
-    let (strict_path, recent_path) = (path.clone(), format!("{path}.recent"));
+    let (strict_path, sealed_path, recent_path) = (path.clone(), path.clone(), format!("{path}.recent"));
     let cap = capped(&dir);
     let (ours_path, cap_path, pathrs_path, same_path) = (path.clone(), path.clone(), path.clone(), path);
     let other = pathrs::Root::open(&dir).unwrap();
@@ -157,6 +166,12 @@ fn read(base: &Path, depth: usize, nodev: bool) -> Group {
             assert_eq!(bytes.len(), 1024);
         }),
     ];
+    if let Some(root) = sealed(base, &dir) {
+        let run = many("beneath, sealed", move || {
+            assert_eq!(root.read_contained(&sealed_path, 1 << 20).unwrap().len(), 1024);
+        });
+        lines.insert(3, run);
+    }
     if !nodev {
         // What it takes the others never to open a device node, which their plain lines above do not prevent.
         lines.push(many("cap-std, pinned", move || {
@@ -241,7 +256,10 @@ fn write(base: &Path, label: &str, size: usize) -> Group {
     let (cap, temporary) = (capped(&dir), capped(&dir));
     let other = pathrs::Root::open(&dir).unwrap();
     let plain = dir.clone();
-    let lines = vec![
+    let seal = sealed(base, &dir).map(|root| {
+        writing("beneath, sealed", dir.clone(), move |name| root.write_exclusive(name, bytes).unwrap())
+    });
+    let mut lines = vec![
         writing("std", dir.clone(), move |name| {
             use std::io::Write;
             fs::File::create_new(plain.join(name)).unwrap().write_all(bytes).unwrap();
@@ -272,6 +290,7 @@ fn write(base: &Path, label: &str, size: usize) -> Group {
             other.create_file(name, flags, &permissions).unwrap().write_all(bytes).unwrap();
         }),
     ];
+    lines.splice(3..3, seal);
     Group { name: format!("write {label}"), lines }
 }
 

@@ -116,6 +116,7 @@ impl Root {
         until: Instant,
     ) -> Result<Applied> {
         let path = Checked::new(OPERATION, path, Meant::DirectoryOrRoot)?;
+        self.writable(OPERATION, path)?;
         let failed = |errno| Error::from_errno(OPERATION, subject(path), errno);
         let mut applied = Applied::Unchanged;
         for _ in 0..REOPENED {

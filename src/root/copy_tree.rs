@@ -157,6 +157,7 @@ impl Root {
         existing: Existing,
         report: &mut CopiedTree,
     ) -> Result<(Self, Ensured)> {
+        self.writable(OPERATION, to)?;
         let taken = || Error::from_errno(OPERATION, subject(to), Errno::EXIST);
         if to.bytes() == b"." {
             return match existing {

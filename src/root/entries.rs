@@ -77,6 +77,9 @@ impl Root {
                 Err(error) => return Err(error.about(subject(whole))),
             }
         };
+        if !missing.is_empty() {
+            self.writable(OPERATION, whole)?;
+        }
         let mut ensured = Ensured::Existed;
         for name in missing.into_iter().rev() {
             let made = self.make_dir(&dir, name);
@@ -200,6 +203,7 @@ impl Root {
     /// resolution.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = Checked::new("remove", path.as_ref(), Meant::Entry)?;
+        self.writable("remove", path)?;
         let (dir, leaf) = self.parent("remove", path)?;
         unlinkat(dir.as_fd(), leaf, AtFlags::empty())
             .map_err(|errno| Error::from_errno("remove", subject(path), errno))
@@ -215,6 +219,7 @@ impl Root {
     /// What goes is the empty directory that is at the name at that moment.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = Checked::new("remove", path.as_ref(), Meant::Directory)?;
+        self.writable("remove", path)?;
         let (dir, leaf) = self.parent("remove", path)?;
         unlinkat(dir.as_fd(), leaf, AtFlags::REMOVEDIR).map_err(|errno| {
             let error = Error::from_errno("remove", subject(path), errno);

@@ -265,6 +265,11 @@ impl MountId {
     /// Equal to no mount, not even to itself.
     pub(super) const UNKNOWN: Self = Self { id: None, device: u64::MAX };
 
+    /// The number of the mount, if the kernel reports it.
+    pub(super) fn known(self) -> Option<u64> {
+        self.id
+    }
+
     pub(super) fn is(self, other: Self) -> bool {
         match (self.id, other.id) {
             (Some(this), Some(that)) => this == that,

@@ -69,6 +69,7 @@ impl Root {
     /// As [`remove_tree_contained`](Self::remove_tree_contained).
     pub fn remove_tree_contained_within(&self, path: impl AsRef<Path>, budget: Budget) -> Result<Removed> {
         let path = Checked::new(OPERATION, path.as_ref(), Meant::Directory)?;
+        self.writable(OPERATION, path)?;
         let (dir, leaf) = self.parent(OPERATION, path)?;
         Removal::new(self, budget)
             .run(dir.as_fd(), leaf)
@@ -93,6 +94,7 @@ impl Root {
         budget: Budget,
     ) -> Result<Removed> {
         let path = Checked::new(OPERATION, path.as_ref(), Meant::Directory)?;
+        self.writable(OPERATION, path)?;
         let (dir, leaf) = self.parent(OPERATION, path)?;
         let failed = |errno| Error::from_errno(OPERATION, subject(path), errno);
         let name = unguessable_name().map_err(failed)?;

@@ -152,6 +152,8 @@ impl<'r, 'p> Ends<'r, 'p> {
         let ((from_root, from), (to_root, to)) = (from, to);
         let from = Checked::new("rename", from, Meant::Entry)?;
         let to = Checked::new("rename", to, Meant::Entry)?;
+        from_root.writable("rename", from)?;
+        to_root.writable("rename", to)?;
         let (from_dir, old) = from_root.parent("rename", from)?;
         let (to_dir, new) = to_root.parent("rename", to)?;
         Ok(Self { roots: (from_root, to_root), from, from_dir, old, to, to_dir, new, how })

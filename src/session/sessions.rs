@@ -37,6 +37,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
 use crate::root::{Access, Ensured, HardLinks, Mounts, Policy, Root};
 
+#[cfg(feature = "seal")]
+use crate::root::{Seal, Seat};
 pub use survey::Survey;
 
 /// The mode of `<sessions>/<session>`: the guest may pass through to its part, and sees nothing else.
@@ -96,6 +98,31 @@ impl Sessions {
         let policy = config.host_policy().with_mounts(Mounts::Cross).with_hard_links(HardLinks::Allow);
         let root = root.with_policy(policy.with_access(SESSION_ACCESS));
         Self { root: Arc::new(root), config: Arc::new(config) }
+    }
+
+    /// The same sessions, with their directory [sealed](Root::seal) once: on everything that is reached through them the kernel
+    /// follows no link and opens no device.
+    ///
+    /// Guest and host side of a session are on the same mount then, so messages are still claimed by moving them. Sessions that
+    /// have a file system of their own cannot be used so: a mount inside the directory is not seen. A sealed directory has no path,
+    /// so [`Session::to_mount`] finds none: ask a session of the same id that is not sealed.
+    ///
+    /// # Errors
+    /// Those of [`Root::seal`].
+    ///
+    /// ```no_run
+    /// use beneath::{Root, Seat, Sessions, SessionsConfig, ambient_authority};
+    ///
+    /// let seat = Seat::open_ambient("/run/my-service/seat", ambient_authority())?;
+    /// let root = Root::open_ambient("/srv/sessions", ambient_authority())?;
+    /// let sessions = Sessions::new(root, SessionsConfig::default()).sealed(&seat)?;
+    /// # drop(sessions);
+    /// # Ok::<(), beneath::Error>(())
+    /// ```
+    #[cfg(feature = "seal")]
+    pub fn sealed(self, seat: &Seat) -> Result<Self> {
+        let root = self.root.seal(Seal::ReadWrite, seat)?;
+        Ok(Self { root: Arc::new(root), config: self.config })
     }
 
     /// The config in force.

@@ -20,6 +20,7 @@ mod read;
 mod remove;
 mod rename;
 mod root;
+mod sealed;
 mod served;
 mod single;
 mod table;

@@ -56,6 +56,7 @@ impl Root {
         modified: Option<SystemTime>,
     ) -> Result<()> {
         let path = Checked::new(OPERATION, path.as_ref(), Meant::DirectoryOrRoot)?;
+        self.writable(OPERATION, path)?;
         let failed = |errno| Error::from_errno(OPERATION, subject(path), errno);
         let times = Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) };
         let until = single::patience();

@@ -91,6 +91,7 @@ impl Root {
         if let Some(why) = refused_text(text) {
             return Err(Error::new(CREATE, subject(path), ErrorKind::InvalidData).with_detail(why));
         }
+        self.writable(CREATE, path)?;
         let failed = |errno| Error::from_errno(CREATE, subject(path), errno);
         let (dir, leaf) = self.parent(CREATE, path)?;
         // Before the link is there, since a guest may forbid it later.

@@ -124,6 +124,7 @@ impl Root {
             return Err(too_large());
         }
         let failed = |failure: Failure| failure.about(OPERATION, subject(to));
+        self.writable(OPERATION, to)?;
         let (dir, leaf) = self.parent(OPERATION, to)?;
         // A large file is not copied in vain. Whether the name is free is decided when the copy gets it.
         if describe_at(dir.as_fd(), leaf).is_ok() {

@@ -139,6 +139,7 @@ impl Root {
         path: Checked<'p>,
         options: WriteOptions,
     ) -> Result<(Handle<'_>, &'p [u8])> {
+        self.writable(operation, path)?;
         match (self.parent(operation, path), path.split()) {
             (Err(error), (Some(above), _)) if options.parents && error.kind() == ErrorKind::NotFound => {
                 self.ensure_dir(subject(above))

@@ -7,8 +7,9 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-use beneath::{Policy, Root, ambient_authority};
+use beneath::{ErrorKind, Policy, Root, Seal, Seat, ambient_authority};
 use rustix::fs::{CWD, FileType, Mode};
 use tempfile::TempDir;
 
@@ -20,7 +21,12 @@ use crate::Snapshot;
 pub struct Arena {
     base: TempDir,
     before: Snapshot,
+    /// One seal for all roots of an arena: between two, nothing can be moved.
+    sealed: OnceLock<Root>,
 }
+
+/// The name of the variable by which a run of a suite asks for sealed roots.
+pub const SEALED: &str = "BENEATH_TEST_SEALED";
 
 fn memory() -> Option<&'static Path> {
     let memory = Path::new("/dev/shm");
@@ -66,11 +72,34 @@ impl Arena {
         fs::write(outside.join("secret"), "SECRET").unwrap();
         fs::write(outside.join("sub/x"), "x").unwrap();
         let before = Snapshot::take(&outside);
-        Self { base, before }
+        Self { base, before, sealed: OnceLock::new() }
     }
 
     pub fn open(&self, policy: Policy) -> Root {
-        Root::open_ambient(self.root(), ambient_authority()).unwrap().with_policy(policy)
+        let plain = || Root::open_ambient(self.root(), ambient_authority()).unwrap();
+        let root = match std::env::var_os(SEALED) {
+            Some(_) => self.sealed.get_or_init(|| self.seal(plain())).try_clone().unwrap(),
+            None => plain(),
+        };
+        root.with_policy(policy)
+    }
+
+    /// A seat for the mounts of this arena.
+    pub fn seat(&self) -> Seat {
+        let path = self.beside("seat");
+        if fs::create_dir(&path).is_ok() {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        Seat::open_ambient(path, ambient_authority()).unwrap()
+    }
+
+    /// A test body that has given up its privileges works on the plain root.
+    fn seal(&self, plain: Root) -> Root {
+        match plain.seal(Seal::ReadWrite, &self.seat()) {
+            Ok(sealed) => sealed,
+            Err(error) if error.kind() == ErrorKind::Denied => plain,
+            Err(error) => panic!("{error}"),
+        }
     }
 
     pub fn base(&self) -> &Path {

@@ -335,6 +335,9 @@ pub const NOT_OPERATIONS: &[(&str, &str)] = &[
     ("policy", "asks the disk nothing"),
     ("resolver", "asks the disk nothing"),
     ("try_clone", "duplicates a descriptor"),
+    ("enforced", "describes the descriptor"),
+    ("ambient_path", "takes no path; `sealed` has it where the directory is moved and replaced"),
+    ("seal", "takes no path; `sealed` has it, and kills it between each two calls"),
     ("copy_tree", "is `copy_tree_to` with one root at both ends"),
 ];
 

@@ -45,10 +45,22 @@ pub fn run_unprivileged(test: &str, body: impl FnOnce()) {
     if !crate::is_root() {
         return finish(command(test), test);
     }
+    if !has_nobody() {
+        return crate::skip("this user namespace has no other user");
+    }
     let place = within_reach();
     let mut command = command_of(&place.path().join("test"), test);
     command.uid(NOBODY).gid(NOBODY).current_dir("/");
     finish(command, test);
+}
+
+/// Whether the user without privileges exists in this user namespace.
+fn has_nobody() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.lines().any(|line| {
+        let fields: Vec<u64> = line.split_whitespace().map(|field| field.parse().unwrap()).collect();
+        (fields[0]..fields[0] + fields[2]).contains(&u64::from(NOBODY))
+    })
 }
 
 /// Runs the test in a child as `setpriv` makes it.
@@ -146,6 +158,35 @@ pub fn rerun(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env(RERUN, "1");
+    for name in except {
+        command.args(["--skip", name]);
+    }
+    prepare(&mut command);
+    succeeds(command, label, "test result: ok");
+}
+
+/// [`rerun`] by a user without privileges who is root in namespaces of its own, with mounts of its own.
+#[track_caller]
+pub fn rerun_as_root_of_a_namespace(label: &str, except: &[&str], prepare: impl FnOnce(&mut Command)) {
+    if std::env::var_os(RERUN).is_some() {
+        return;
+    }
+    let mut enter = vec!["unshare", "-Urm"];
+    let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    if crate::is_root() {
+        enter = [&user, &*enter].concat();
+    }
+    let runs = |program: &str| {
+        let mut command = Command::new(enter[0]);
+        command.args(&enter[1..]).arg(program).current_dir("/");
+        command
+    };
+    if !runs("true").output().is_ok_and(|output| output.status.success()) {
+        return crate::skip("no user namespace can be made here, or setpriv or unshare is missing");
+    }
+    let place = within_reach();
+    let mut command = runs(place.path().join("test").to_str().unwrap());
     command.env(RERUN, "1");
     for name in except {
         command.args(["--skip", name]);

@@ -1,0 +1,134 @@
+//! The place where a mount is attached while it gets its flags.
+//!
+//! Problem: a process that is killed there leaves the guest's tree mounted. Two processes that use the same place at once
+//! would open or unmount each other's tree.
+//!
+//! Defence: mounts are made on a directory inside the seat, so the seat itself is never covered, and its lock is the same for
+//! everybody. Whoever has the lock unmounts what is there before it begins. Paths start at the seat's descriptor.
+//!
+//! What remains: processes in other mount namespaces have the same lock and other mounts; they wait for each other in vain.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cap_std::AmbientAuthority;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::super::metadata::{describe, describe_at};
+use super::super::{Access, Policy, Root};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What is mounted on, in the seat.
+pub(super) const MOUNT: &str = "mount";
+/// How many mounts a crash can have left one above the other; each crash leaves one.
+const LEFT: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A host-only directory in which [`Root::seal`] attaches a mount for the length of the call.
+///
+/// Use one of its own, mode `0700`, that no guest can reach, best on a mount whose propagation is private: a tmpfs of the
+/// service, or a mount namespace of its own. A directory `mount` is made in it.
+#[derive(Debug)]
+pub struct Seat(Root);
+
+impl Seat {
+    /// Opens the seat at a host path, and unmounts what a process that was killed has left in it.
+    ///
+    /// # Errors
+    /// Those of [`Root::open_ambient`]; [`Denied`](ErrorKind::Denied) if its mode lets others in, or if something is left and
+    /// this process may not unmount it; [`Busy`](ErrorKind::Busy) if somebody else uses it for more than a second.
+    ///
+    /// ```
+    /// use std::os::unix::fs::PermissionsExt as _;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path();
+    /// std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
+    /// let seat = beneath::Seat::open_ambient(path, beneath::ambient_authority())?;
+    /// # drop(seat);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_ambient(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
+        const OPERATION: &str = "open seat";
+        let root = Root::open_ambient(path, authority).map_err(|error| error.again(OPERATION))?;
+        let root = root.with_policy(Policy::default().with_access(Access::private()));
+        let failed = |errno| Error::without_subject(OPERATION, errno);
+        if describe(root.as_fd()).map_err(failed)?.mode() & 0o077 != 0 {
+            return Err(failed(Errno::ACCESS).with_detail("its mode lets others in"));
+        }
+        match root.ensure_dir(MOUNT) {
+            // What a crash has left is mounted there.
+            Err(error) if error.kind() == ErrorKind::CrossDevice => {}
+            ensured => ensured.map(drop).map_err(|error| error.again(OPERATION))?,
+        }
+        let seat = Self(root);
+        seat.take(OPERATION)?;
+        Ok(seat)
+    }
+
+    /// Waits for the lock, and unmounts what is left.
+    pub(super) fn take(&self, operation: &'static str) -> Result<Taken<'_>> {
+        let failed = |errno| Error::without_subject(operation, errno);
+        // An open file of its own, so that two threads do not share the lock.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let lock = openat(&self.0, c".", flags, Mode::empty()).map_err(failed)?;
+        let start = Instant::now();
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < PATIENCE => {
+                    std::thread::sleep(PAUSE)
+                }
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                    return Err(failed(Errno::BUSY).with_detail("the seat is in use"));
+                }
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        let taken = Taken { seat: &self.0, lock };
+        taken.clear().map_err(failed)?;
+        Ok(taken)
+    }
+}
+
+/// A seat that this thread alone uses.
+#[derive(Debug)]
+pub(super) struct Taken<'s> {
+    seat: &'s Root,
+    lock: OwnedFd,
+}
+
+impl Drop for Taken<'_> {
+    /// A child that was forked meanwhile shares the open file, and would keep the lock.
+    fn drop(&mut self) {
+        // Should it fail, the lock ends with the last descriptor.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+impl Taken<'_> {
+    pub(super) fn seat(&self) -> BorrowedFd<'_> {
+        self.seat.as_fd()
+    }
+
+    /// The mount calls take paths only. This one starts at the descriptor, and its last component is looked up, so that it
+    /// means what is mounted there and not the directory beneath.
+    pub(super) fn point(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/thread-self/fd/{}/{MOUNT}", self.seat().as_raw_fd()))
+    }
+
+    /// Unmounts whatever is mounted there.
+    pub(super) fn clear(&self) -> rustix::io::Result<()> {
+        let seat = describe(self.seat())?.mount();
+        for _ in 0..LEFT {
+            if describe_at(self.seat(), MOUNT)?.mount().is(seat) {
+                return Ok(());
+            }
+            unmount(self.point(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+        }
+        Err(Errno::BUSY)
+    }
+}
