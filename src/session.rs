@@ -1,7 +1,7 @@
 //! Handing files to a guest and taking files from it.
 //!
 //! A session is two directories: one that the guest may do anything in, and one that only the host can reach. The first may also be
-//! three that are mounted apart: inbox, outbox and workspace.
+//! three that are mounted apart: inbox, outbox and workspace. A [share](Session::share), which the guest may only read, is optional.
 //!
 //! Give the guest a mount of its own: a bind mount of `guest` in a mount namespace, not only a `chroot`. A guest that holds a
 //! descriptor into a message keeps it when the message is claimed. On the host's own mount, `..` leads from there to the host's
@@ -22,6 +22,7 @@
 //! | follow a log that the guest writes | [`Tail`] |
 //! | wait for a message, or for any change, instead of polling | [`Watcher`], [`Watch::wait_for`] |
 //! | open a database that the guest can reach | [`Session::copy_db`], never the file itself; [`Session::verify_db`] to look at it |
+//! | give the guest what it may read and not replace | [`SessionsConfig::with_share`], [`Session::share`] |
 //! | set modes and owners right | [`harden_tree`], [`Session::repair`] |
 //!
 //! Every call looks up `inbox`, `outbox` and `workspace` anew, as components beneath the guest's handle, since the guest
@@ -51,7 +52,7 @@ pub use handle::Session;
 pub use handle::config::{Base64, Dotfiles, MessageLimits, SessionsConfig, SweepClock};
 pub use handle::layout::{Layout, PartState};
 pub use handle::lock::SessionLock;
-pub use handle::mount::Mount;
+pub use handle::mount::{Mount, MountAccess};
 pub use handle::parts::{Part, Parts};
 pub use handle::resolve::Spelled;
 pub use harden::{Hardened, Hardening, harden_tree};

@@ -13,7 +13,7 @@ use crate::error::Result;
 
 impl Session {
     /// Removes all that the guest's side contains, and what the host's side has of it: claims, copies, remains. The directories
-    /// themselves stay.
+    /// themselves stay, and so does what the [share](Session::share) contains.
     ///
     /// Claims go first, each moved away in one step before any of it is removed, so that one which is still
     /// [pending](super::Outbox::pending) afterwards is whole.

@@ -20,6 +20,7 @@ pub(super) mod options;
 pub(super) mod parts;
 pub(super) mod resolve;
 pub(super) mod rules;
+pub(super) mod share;
 
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +45,7 @@ use crate::root::{HardLinks, Links, Root};
 pub struct Session {
     places: Arc<Places>,
     config: Arc<SessionsConfig>,
+    share: Option<Arc<Root>>,
 }
 
 /// What all clones of a session share.
@@ -157,7 +159,11 @@ impl Session {
         let links = guest.policy().links();
         let (guest, apart) = (strictly(guest), apart.map(|parts| parts.map(strictly)));
         let (claimed, trash) = (OnceLock::new(), OnceLock::new());
-        Self { places: Arc::new(Places { guest, apart, links, host, home, claimed, trash }), config }
+        Self {
+            places: Arc::new(Places { guest, apart, links, host, home, claimed, trash }),
+            config,
+            share: None,
+        }
     }
 
     /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed.

@@ -31,7 +31,7 @@ use super::handle::Session;
 use super::handle::config::SessionsConfig;
 use super::handle::home::Home;
 use super::handle::marker::{Kind, kind_of, look_at, mark_group, mark_session};
-use super::handle::parts::{GUEST, HOST, Part, Parts, ensure_guest, ensure_host};
+use super::handle::parts::{GUEST, HOST, Part, Parts, SHARE, ensure_guest, ensure_host};
 use super::sweep::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{SafeName, SessionId};
@@ -52,6 +52,7 @@ const REMOVED: &str = ".removed-";
 ///
 /// ```text
 /// <sessions>/<session>/guest/{inbox,outbox,workspace}      mount this one into the container, nothing above it
+/// <sessions>/<session>/share                               if the config asks for it: the guest's to read, mount it read-only
 /// <sessions>/<session>/host/{staging,claimed,trash,state}  0700, never mounted
 /// <sessions>/<session>/.session                            says that this is a session, and which
 /// <sessions>/.clock                                        how long the sessions were watched, for `sweep`
@@ -280,6 +281,9 @@ impl Sessions {
         if self.config.places().is_some() {
             Part::ALL.iter().try_for_each(|part| guest.ensure_dir(Path::new(GUEST).join(part)).map(drop))?;
         }
+        if self.config.share().is_some() {
+            crossing(dir, self.config.share_policy())?.ensure_dir(SHARE)?;
+        }
         crossing(dir, self.config.host_policy())?.ensure_dir(HOST)?;
         let session = self.assemble(id, dir)?;
         if self.config.places().is_none() {
@@ -316,7 +320,16 @@ impl Sessions {
         let apart = self.config.places().map(|_| Parts::try_from_fn(enter_part)).transpose()?;
         let host = enter(dir, HOST, self.config.host_policy())?;
         let home = Home::new(&self.root, id, dir)?;
-        Ok(Session::assemble(guest, apart, host, Arc::clone(&self.config), Some(home)))
+        let session = Session::assemble(guest, apart, host, Arc::clone(&self.config), Some(home));
+        if self.config.share().is_none() {
+            return Ok(session);
+        }
+        match enter(dir, SHARE, self.config.share_policy()) {
+            Ok(share) => Ok(session.with_share(share)),
+            // It was made before the config asked for one.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(session),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the session `id`, which must exist. Nothing is made or changed.

@@ -37,6 +37,7 @@ mod protocol;
 mod reports;
 mod sessions;
 mod settings;
+mod share;
 mod support;
 mod tail;
 mod threads;

@@ -33,6 +33,7 @@ pub struct SessionsConfig {
     resolver: ResolverChoice,
     mount_point: MountPoint,
     places: Option<Parts<MountPoint>>,
+    share: Option<MountPoint>,
     links: Links,
     hard_links: HardLinks,
     mounts: Mounts,
@@ -56,6 +57,7 @@ impl Default for SessionsConfig {
             resolver: ResolverChoice::default(),
             mount_point: MountPoint::default(),
             places: None,
+            share: None,
             links: Links::Refuse,
             hard_links: HardLinks::RefuseStrict,
             mounts: Mounts::Refuse,
@@ -134,6 +136,16 @@ impl SessionsConfig {
     #[must_use]
     pub fn with_places(mut self, places: Parts<MountPoint>) -> Self {
         self.places = Some(places);
+        self
+    }
+
+    /// Sets that each session has a directory `share`, which the guest sees read-only at `mount_point`; see
+    /// [`Session::share`](crate::Session::share). By default there is none.
+    ///
+    /// [`create`](crate::Sessions::create) makes it, also for a session that exists without it.
+    #[must_use]
+    pub fn with_share(mut self, mount_point: MountPoint) -> Self {
+        self.share = Some(mount_point);
         self
     }
 
@@ -274,6 +286,12 @@ impl SessionsConfig {
         self.places.as_ref()
     }
 
+    /// Where the guest sees the directory that it may only read, if sessions have one.
+    #[must_use]
+    pub fn share(&self) -> Option<&MountPoint> {
+        self.share.as_ref()
+    }
+
     /// What a link in the workspace means to a read.
     #[must_use]
     pub fn links(&self) -> Links {
@@ -347,6 +365,11 @@ impl SessionsConfig {
 
     pub(in crate::session) fn guest_policy(&self) -> Policy {
         self.host_policy().with_access(self.access).with_hard_links(self.hard_links).with_mounts(self.mounts)
+    }
+
+    /// Never the guest's owner: what the guest may read here is the host's to change.
+    pub(in crate::session) fn share_policy(&self) -> Policy {
+        self.host_policy().with_access(Access::custom(0o644, 0o755))
     }
 
     /// Never the guest's access: what the host keeps for itself is `0700`.

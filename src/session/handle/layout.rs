@@ -13,7 +13,7 @@
 use std::path::Path;
 
 use super::Session;
-use super::parts::Part;
+use super::parts::{Part, SHARE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Ensured, Execute, FileType};
 use crate::session::event;
@@ -41,13 +41,16 @@ pub enum PartState {
 pub struct Layout {
     /// The state of each part, in the order of [`Part::ALL`].
     pub parts: [(Part, PartState); 3],
+    /// The state of the [share](Session::share); none if the session is to have none.
+    pub share: Option<PartState>,
 }
 
 impl Layout {
-    /// Whether every part is a real directory.
+    /// Whether every part, and the share if there is to be one, is a real directory.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.parts.iter().all(|(_, state)| *state == PartState::Sound)
+        let mut states = self.parts.iter().map(|(_, state)| state).chain(&self.share);
+        states.all(|state| *state == PartState::Sound)
     }
 
     /// The parts that are not.
@@ -64,8 +67,10 @@ impl Layout {
 
     /// The parts that could not be looked at, and why.
     pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
-        self.parts.iter().filter_map(|(part, state)| match state {
-            PartState::Unreadable(error) => Some((part.as_ref(), error)),
+        let parts = self.parts.iter().map(|(part, state)| (part.as_ref(), state));
+        let share = self.share.iter().map(|state| (Path::new(SHARE), state));
+        parts.chain(share).filter_map(|(part, state)| match state {
+            PartState::Unreadable(error) => Some((part, error)),
             _ => None,
         })
     }
@@ -97,7 +102,8 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> Layout {
-        Layout { parts: Part::ALL.map(|part| (part, self.state_of(part))) }
+        let parts = Part::ALL.map(|part| (part, self.state_of(part)));
+        Layout { parts, share: self.state_of_share() }
     }
 
     fn state_of(&self, part: Part) -> PartState {
@@ -122,7 +128,8 @@ impl Session {
     /// was found before.
     ///
     /// What is in place of a directory is unlinked; a link is never followed. A directory of [its own](Self::from_places) that
-    /// somebody has removed cannot be put back.
+    /// somebody has removed cannot be put back, nor can the [share](Self::share): [`Sessions::create`](crate::Sessions::create) makes
+    /// that anew.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) for that one,
@@ -140,6 +147,10 @@ impl Session {
                 event::refused("repair", &error);
                 first_failure = first_failure.or(Some(error));
             }
+        }
+        if found.share == Some(PartState::Missing) {
+            let error = Error::new("repair", SHARE, ErrorKind::NotFound);
+            first_failure = first_failure.or(Some(error));
         }
         first_failure.map_or(Ok(found), Err)
     }

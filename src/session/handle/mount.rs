@@ -23,11 +23,23 @@ pub struct Mount {
     pub source: PathBuf,
     /// Where the guest sees it.
     pub target: MountPoint,
+    /// Whether the guest may write there. The [share](Session::share) is safe only if it cannot.
+    pub access: MountAccess,
+}
+
+/// What the guest may do with a directory that is mounted for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MountAccess {
+    /// All.
+    ReadWrite,
+    /// Read. The mount must be read-only: `--ro-bind` of bubblewrap, `:ro` of a volume.
+    ReadOnly,
 }
 
 impl Session {
     /// What to mount into the guest, and where: the guest's directory, or inbox, outbox and workspace if they are
-    /// [apart](crate::SessionsConfig::with_places).
+    /// [apart](crate::SessionsConfig::with_places); and the [share](Self::share), read-only, if there is one and the config says where.
     ///
     /// A session knows its directories by their handles alone, so the kernel is asked where they are. The paths are the host's own:
     /// give them to whoever starts the guest, and never to the guest.
@@ -54,6 +66,15 @@ impl Session {
         // The token's only use is to be asked for.
         let _ = authority;
         self.alive()?;
+        let mut mounts = self.parts_to_mount()?;
+        if let (Some(share), Some(target)) = (self.share(), self.config().share()) {
+            let (source, target) = (path_of(share)?, target.clone());
+            mounts.push(Mount { source, target, access: MountAccess::ReadOnly });
+        }
+        Ok(mounts)
+    }
+
+    fn parts_to_mount(&self) -> Result<Vec<Mount>> {
         if self.config().places().is_none() {
             let target = self.config().mount_point().clone();
             let parts = self.tops()?;
@@ -62,14 +83,15 @@ impl Session {
                     Part::Guest => target.clone(),
                     part => below(&target, part)?,
                 };
-                Ok(Mount { source: path_of(root)?, target })
+                Ok(Mount { source: path_of(root)?, target, access: MountAccess::ReadWrite })
             };
             return parts.into_iter().map(mount).collect();
         }
         let places = Part::ALL.into_iter().filter_map(|part| Some((part, self.config().place(part)?)));
         places
             .map(|(part, target)| {
-                Ok(Mount { source: path_of(&self.open_part(part)?)?, target: target.clone() })
+                let (source, target) = (path_of(&self.open_part(part)?)?, target.clone());
+                Ok(Mount { source, target, access: MountAccess::ReadWrite })
             })
             .collect()
     }

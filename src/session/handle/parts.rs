@@ -9,6 +9,7 @@ use crate::session::event;
 
 pub(in crate::session) const GUEST: &str = "guest";
 pub(in crate::session) const HOST: &str = "host";
+pub(in crate::session) const SHARE: &str = "share";
 
 /// Host-only: claimed messages, by ticket.
 pub(in crate::session) const CLAIMED: &str = "claimed";

@@ -21,7 +21,7 @@ use crate::session::event;
 use crate::session::handle::identity::Identity;
 use crate::session::handle::lock::{SessionLock, lock};
 use crate::session::handle::marker::{Kind, kind_of, look_at, mark_doomed};
-use crate::session::handle::parts::{GUEST, HOST, Part, TRASH};
+use crate::session::handle::parts::{GUEST, HOST, Part, SHARE, TRASH};
 
 impl Sessions {
     /// Removes the session `id` with all it holds.
@@ -144,7 +144,7 @@ impl Sessions {
     pub(super) fn destroy_in_place(&self, name: &str) -> Result<Removed> {
         let budget = self.config.budget();
         let mut parts = Removed::all();
-        for part in [GUEST, HOST] {
+        for part in [GUEST, SHARE, HOST] {
             match self.root.remove_tree_contained_within(Path::new(name).join(part), budget) {
                 Ok(removed) => add(&mut parts, removed),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
