@@ -21,7 +21,7 @@
 //! | find out what a path that an agent wrote means | [`Session::resolve`] |
 //! | follow a log that the guest writes | [`Tail`] |
 //! | wait for a message, or for any change, instead of polling | [`Watcher`], [`Watch::wait_for`] |
-//! | open a database that the guest can reach | [`Session::copy_db`], never the file itself; [`Session::verify_db`] to look at it |
+//! | open a database that the guest can reach | [`Session::read_db`], [`Session::db_changed`], never the file itself; [`Session::copy_db`] where it must be a file; [`Session::verify_db`] to look at it |
 //! | give the guest what it may read and not replace | [`SessionsConfig::with_share`], [`Session::share`] |
 //! | set modes and owners right | [`harden_tree`], [`Session::repair`] |
 //!
@@ -47,7 +47,7 @@ mod usage;
 mod watch;
 mod workspace;
 
-pub use database::{DbFault, DbReport, Sibling, WalSafety};
+pub use database::{DbFault, DbImage, DbReport, DbStamp, Sibling, WalSafety};
 pub use handle::Session;
 pub use handle::config::{Base64, Dotfiles, MessageLimits, SessionsConfig, SweepClock};
 pub use handle::layout::{Layout, PartState};

@@ -8,13 +8,15 @@
 //! place of the database leads to another session's. SQLite turns every path into an absolute one and opens that, so
 //! that a handle protects nothing, and whatever was checked may be swapped before the opening.
 //!
-//! Defence: read the bytes through the session's handle and give SQLite a copy that no guest can reach and that has
-//! nothing beside it: [`Session::copy_db`]. To know what a guest has prepared, look at the file and at everything SQLite
+//! Defence: read the bytes through the session's handle and give SQLite an image in memory, [`Session::read_db`], or a copy that
+//! no guest can reach and that has nothing beside it, [`Session::copy_db`]. To know what a guest has prepared, look at the file and at everything SQLite
 //! would open beside it, without following links, and say what is not as it should be; move what does not belong there
 //! to the host's side. The database is never opened.
 //!
 //! What remains: a copy may be taken in the middle of the guest's transaction, and its content is the guest's: check its
 //! integrity, and expect any schema. Keep a database that the host must trust on the host's side.
+
+mod image;
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -22,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::fstatfs;
+
+pub use image::{DbImage, DbStamp};
 
 use super::event;
 use super::handle::Session;
@@ -88,6 +92,16 @@ pub enum DbFault {
     Hot,
 }
 
+impl DbFault {
+    fn into_error(self, subject: PathBuf) -> Error {
+        match self {
+            Self::Refused(error) => error,
+            Self::ForeignOwner(_) => Error::new(OPERATION, subject, ErrorKind::Denied),
+            Self::NotDatabase | Self::Hot => Error::new(OPERATION, subject, ErrorKind::InvalidData),
+        }
+    }
+}
+
 /// Whether SQLite's write-ahead log works on a file system. It needs memory that all processes share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -149,7 +163,7 @@ impl Session {
     ///
     /// **Never open a database in place that a guest can reach, however sound it is.** The guest can plant a journal after
     /// this call, and SQLite then overwrites the database and deletes a host file that the journal names; a FIFO makes
-    /// it hang, a link leads it elsewhere. Open what [`copy_db`](Self::copy_db) gives instead. The report is for people
+    /// it hang, a link leads it elsewhere. Use what [`read_db`](Self::read_db) gives, or open what [`copy_db`](Self::copy_db) gives. The report is for people
     /// and for deciding what to do with a guest.
     ///
     /// A journal is [`Hot`](DbFault::Hot) if its first byte is not zero, which is SQLite's own rule: the rest of its header
@@ -232,7 +246,7 @@ impl Session {
     /// followed.
     ///
     /// This keeps evidence. It does not make the database safe to open in place, since the guest can plant the next one at
-    /// once: open what [`copy_db`](Self::copy_db) gives instead.
+    /// once, and SQLite then deletes the host file that it names: never open it in place, use [`read_db`](Self::read_db).
     ///
     /// Where it cannot be moved, say because the host's side is on another mount, it is unlinked and the name is `None`.
     ///
@@ -272,7 +286,9 @@ impl Session {
     /// Copies a database, without its siblings, to the host's side and returns where it is beneath
     /// [`host`](Self::host). What the guest does from then on does not matter to the copy.
     ///
-    /// This is the way to open a database that a guest can reach: the copy is in a directory of the host's alone, under a
+    /// Never open the file itself in place: SQLite plays back the journal that a guest has planted beside it, and deletes the host file
+    /// that it names. Where SQLite can take an image in memory, use [`read_db`](Self::read_db), which also knows of the guest's
+    /// transactions. Where a file is needed, this is the way: the copy is in a directory of the host's alone, under a
     /// fresh name, with no journal beside it that SQLite could play back. What the guest had only in a journal or log is
     /// not in it, and its content is as untrusted as before.
     ///

@@ -16,7 +16,7 @@ const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
 /// A journal that begins with `start` and names `victim` as the journal of a transaction over several databases. That is
 /// what SQLite deletes when it has rolled back the last of them.
-fn journal(start: &[u8], victim: &Path) -> Vec<u8> {
+pub(crate) fn journal(start: &[u8], victim: &Path) -> Vec<u8> {
     let name = victim.as_os_str().as_bytes();
     let sum: u32 = name.iter().map(|byte| u32::from(*byte)).sum();
     let mut bytes = start.to_vec();
@@ -29,17 +29,17 @@ fn journal(start: &[u8], victim: &Path) -> Vec<u8> {
 }
 
 /// What the host does without this crate.
-fn open_in_place(database: &Path) -> Option<()> {
+pub(crate) fn open_in_place(database: &Path) -> Option<()> {
     Command::new("sqlite3").arg(database).arg("select count(*) from t").output().ok().map(drop)
 }
 
-fn make_database(path: &Path) -> Option<()> {
+pub(crate) fn make_database(path: &Path) -> Option<()> {
     let made = Command::new("sqlite3").arg(path).arg("create table t(x); insert into t values(1)").output();
     made.ok().filter(|output| output.status.success()).map(drop)
 }
 
 /// A database with a planted journal, and the host file that the journal names.
-fn planted(stage: &Stage, start: &[u8]) -> (PathBuf, PathBuf) {
+pub(crate) fn planted(stage: &Stage, start: &[u8]) -> (PathBuf, PathBuf) {
     let (database, canary) = (stage.guest("out.db"), stage.sessions_path().with_file_name("important.txt"));
     fs::write(&canary, "dear to the host").unwrap();
     fs::write(stage.guest("out.db-journal"), journal(start, &canary)).unwrap();

@@ -16,6 +16,7 @@ mod flaws_outbox;
 mod flaws_tools;
 mod flaws_tree;
 mod hot_journal;
+mod image;
 mod in_place;
 mod inbound;
 mod inbox;
