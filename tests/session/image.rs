@@ -46,7 +46,8 @@ fn reads_the_bytes_and_changes_nothing() {
 fn a_change_is_seen_by_counter_length_time_and_inode() {
     let stage = Stage::new(ResolverChoice::Auto);
     let path = stage.guest("out.db");
-    let cases: [(&str, fn(&Path)); 4] = [
+    type Case = (&'static str, fn(&Path));
+    let cases: [Case; 4] = [
         ("counter", |path| {
             let mut bytes = database();
             bytes[27] = 2;

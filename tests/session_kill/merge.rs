@@ -10,8 +10,9 @@ use beneath::{ResolverChoice, Root, ambient_authority};
 use crate::host::*;
 use crate::judge::Verdict;
 
-/// By path: in the base, in the workspace, in the other copy. Long enough to be seen half-written.
-const VERSIONS: [(&str, Option<u8>, Option<u8>, Option<u8>); 6] = [
+/// A path, and its version in the base, in the workspace and in the other copy. Long enough to be seen half-written.
+type Versions = (&'static str, Option<u8>, Option<u8>, Option<u8>);
+const VERSIONS: [Versions; 6] = [
     ("theirs/changed", Some(b'a'), Some(b'a'), Some(b'b')),
     ("theirs/removed", Some(b'c'), Some(b'c'), None),
     ("theirs/new", None, None, Some(b'd')),
@@ -84,7 +85,7 @@ pub(crate) fn merged_once(dir: &Path) -> Verdict {
         [("theirs/changed", b'b'), ("theirs/new", b'd'), ("both", b'f'), ("ours", b'i'), ("same", b'j')]
             .map(|(path, version)| (path.into(), version))
             .into();
-    match after == expected && beside.values().eq(&[b'g']) && !dir.join("s/host/state/merge").exists() {
+    match after == expected && beside.values().eq(b"g") && !dir.join("s/host/state/merge").exists() {
         true => Ok(()),
         false => Err(format!("ended as {after:?}, beside {beside:?}")),
     }

@@ -254,7 +254,7 @@ fn check_header(start: &[u8], len: u64) -> Result<(), &'static str> {
     let counted = (number(start, 24) == number(start, 92)).then(|| number(start, 28)).flatten();
     match counted.filter(|pages| *pages != 0) {
         Some(pages) if u64::from(pages) * size != len => Err("is not as long as its pages"),
-        _ if len % size != 0 => Err("is not as long as its pages"),
+        _ if !len.is_multiple_of(size) => Err("is not as long as its pages"),
         _ => Ok(()),
     }
 }
