@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::beside::Whose;
-use super::journal::{SLOTS, Settled, Slot, discard, gives_way, put_beside, reachable, write};
+use super::journal::{SLOTS, Second, Settled, Slot, discard, gives_way, put_beside, reachable, write};
 use super::leaf::Leaf;
 use super::plan::{Act, Keep, Step};
 use super::report::{Conflict, Merged, Why};
@@ -171,8 +171,9 @@ impl<'p> Applying<'p> {
 
     fn aside(&mut self, path: &GuestPath, leaf: &Leaf) -> Result<()> {
         let ours = self.places.ours;
-        let whose = (Whose::Ours, Some(leaf.clone()));
-        match put_beside(ours, path.as_path(), ours, path, whose, self.max_bytes) {
+        // It must go from here, also if the same content has a name beside.
+        let second = Second { whose: Whose::Ours, leaf: Some(leaf.clone()), once: false };
+        match put_beside(ours, path.as_path(), ours, path, &second, self.max_bytes) {
             Ok(name) => {
                 self.named(path, name);
                 Ok(())
@@ -239,9 +240,9 @@ impl<'p> Applying<'p> {
     }
 
     fn beside(&mut self, slot: &Slot, theirs: &Leaf, why: Option<Why>) -> Result<()> {
-        let whose = (Whose::Theirs, Some(theirs.clone()));
+        let second = Second { whose: Whose::Theirs, leaf: Some(theirs.clone()), once: true };
         let name =
-            put_beside(&self.slots, &slot.name(), self.places.ours, &slot.path, whose, self.max_bytes)?;
+            put_beside(&self.slots, &slot.name(), self.places.ours, &slot.path, &second, self.max_bytes)?;
         match why {
             Some(why) => self.conflict(&slot.path, why, Some(name)),
             None => self.named(&slot.path, name),

@@ -107,8 +107,8 @@ impl Slot {
                     Err(error) => return Err(error),
                 }
             }
-            settled =
-                Settled::Beside(put_beside(slots, &name, ours, &self.path, (Whose::Ours, found), max_bytes)?);
+            let second = Second { whose: Whose::Ours, leaf: found, once: true };
+            settled = Settled::Beside(put_beside(slots, &name, ours, &self.path, &second, max_bytes)?);
         }
         Ok(settled)
     }
@@ -150,35 +150,64 @@ pub(super) fn gives_way(error: &Error) -> bool {
     matches!(error.kind(), AlreadyExists | NotDirectory | NotFound | NotRegular | Symlink)
 }
 
-/// Moves what has the name `from` to a free name beside `path`, unless the same content has one already.
+/// What gets a name beside.
+#[derive(Clone, Debug)]
+pub(super) struct Second {
+    pub(super) whose: Whose,
+    /// What it is, if it could be read.
+    pub(super) leaf: Option<Leaf>,
+    /// Whether a name that has the same content already will do.
+    pub(super) once: bool,
+}
+
+/// Moves what has the name `from` to a free name beside `path`. Where the guest does not let the host into that directory, to one
+/// at the top.
 pub(super) fn put_beside(
     slots: &Root,
     from: &Path,
     ours: &Root,
     path: &GuestPath,
-    (whose, leaf): (Whose, Option<Leaf>),
+    second: &Second,
     max_bytes: u64,
 ) -> Result<GuestPath> {
-    let tag = match &leaf {
+    let tag = match &second.leaf {
         Some(leaf) => leaf.tag(),
-        None => unguessable()
-            .map_err(|errno| Error::from_errno(OPERATION, path, errno))?
-            .chars()
-            .take(8)
-            .collect(),
+        None => {
+            let random = unguessable().map_err(|errno| Error::from_errno(OPERATION, path, errno))?;
+            random.chars().take(8).collect()
+        }
     };
-    let reached = reachable(ours, path, whose, &tag)?;
+    let in_its_directory = reachable(ours, path, second.whose, &tag)
+        .and_then(|reached| name_beside(slots, from, ours, (path, &reached), (second, &tag), max_bytes));
+    match in_its_directory {
+        Err(error) if error.kind() == ErrorKind::Denied => {
+            let top = GuestPath::top().join(path.file_name().unwrap_or_default())?;
+            name_beside(slots, from, ours, (&top, &top), (second, &tag), max_bytes).map_err(|_| error)
+        }
+        result => result,
+    }
+}
+
+fn name_beside(
+    slots: &Root,
+    from: &Path,
+    ours: &Root,
+    (path, reached): (&GuestPath, &GuestPath),
+    (second, tag): (&Second, &str),
+    max_bytes: u64,
+) -> Result<GuestPath> {
+    let Second { whose, leaf, once } = second;
     for number in 0..TRIES {
         // In a directory beside the one it is meant for it keeps its name, if that is free.
         let name = match number {
-            0 if reached != *path => reached.clone(),
-            number => beside(&reached, whose, &tag, number)?,
+            0 if reached != path => reached.clone(),
+            number => beside(reached, *whose, tag, number)?,
         };
         match slots.rename_to(from, ours, &name) {
             Ok(()) => return Ok(name),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let same = leaf.is_some() && leaf != Some(Leaf::Directory);
-                if same && Leaf::at(ours, name.as_path(), max_bytes).is_ok_and(|found| found == leaf) {
+                let same = *once && leaf.is_some() && *leaf != Some(Leaf::Directory);
+                if same && Leaf::at(ours, name.as_path(), max_bytes).is_ok_and(|found| found == *leaf) {
                     return Ok(name);
                 }
             }

@@ -96,9 +96,7 @@ pub(crate) fn merge_where(
         true => BTreeSet::new(),
         false => {
             let mut applying = Applying::new(places, max_bytes, merged)?;
-            applying.run(admitted, |above| {
-                theirs.state(above) == State::Absent || theirs.leaves.contains_key(above)
-            })?;
+            applying.run(admitted, |above| matches!(theirs.state(above), State::Absent | State::Leaf(_)))?;
             merged = applying.merged;
             applying.undone
         }

@@ -17,7 +17,7 @@ pub enum OnConflict {
     KeepTarget,
     /// The source's version gets the name, and the target's a name beside: `name.ours-8hex.ext`.
     TakeSource,
-    /// Nothing is changed at all.
+    /// Nothing is changed at all. What a guest changes after that was decided is treated as by [`KeepBoth`](Self::KeepBoth).
     Fail,
 }
 

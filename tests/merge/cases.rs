@@ -213,3 +213,21 @@ fn source_wins_the_name_and_destroys_nothing() {
     assert_eq!((after["a"].as_str(), after[beside.as_str().unwrap()].as_str()), ("file:2", "file:1"));
     assert!(beside.starts_with(&GuestPath::top()) && beside.as_str().unwrap().starts_with("a.ours-"));
 }
+
+#[test]
+fn a_directory_that_was_emptied_there_is_empty_here() {
+    let base = words(&[("d/a", "file:1"), ("e", "file:1")]);
+    let mut yard = Yard::new(&base, &base, &words(&[("d", "dir"), ("e", "file:1")]));
+    assert!(yard.merge().is_complete());
+    assert_eq!(yard.words("ours"), words(&[("d", "dir"), ("e", "file:1")]));
+}
+
+#[test]
+fn a_file_gives_way_to_a_directory_even_if_its_copy_is_beside() {
+    let (base, ours) = (words(&[]), words(&[("d", "file:1"), ("d.ours-6b86b273", "file:1")]));
+    let mut yard = Yard::new(&base, &ours, &words(&[("d/a", "file:2")]));
+    let merged = yard.merge();
+    assert!(merged.left.is_empty(), "{merged:?}");
+    let expected = [("d.ours-6b86b273", "file:1"), ("d.ours-6b86b273-1", "file:1"), ("d/a", "file:2")];
+    assert_eq!(yard.words("ours"), words(&expected));
+}
