@@ -16,6 +16,7 @@
 //! | delete a tree | [`Root::remove_tree_contained`] |
 //! | deliver messages to a guest and collect its own | the module `session` |
 //! | restore a session's files from an object store, and mirror them | the module `artifacts` |
+//! | grant a guest directories of the host | the module `mounts` |
 //! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`MessageId::new`] |
 //! | use a path that a guest's tree has, or that an agent wrote | [`GuestPath::new`], [`GuestPath::parse`] |
 //!
@@ -80,6 +81,7 @@
 //! * `json`: messages whose attachments are base64 in JSON.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `patterns`: patterns in the syntax of `.gitignore`, for listings and for what the host's own calls refuse.
+//! * `mounts`: directories of the host that a guest asks for, granted as handles.
 //! * `seal`: a root on a mount of its own, on which the kernel follows no link and opens no device.
 //! * `sniff`: types of files by the marks that their content begins with.
 //! * `tracing`: refusals of deliveries, claims, removals, hardening and repair as events.
@@ -96,6 +98,8 @@ compile_error!(
 pub mod artifacts;
 mod entropy;
 mod error;
+#[cfg(feature = "mounts")]
+pub mod mounts;
 mod name;
 mod report;
 mod root;

@@ -81,7 +81,7 @@ pub struct Root {
     mount: MountId,
     /// Whether device nodes on this mount are dead, so that opening one has no effect.
     nodev: bool,
-    /// Whether it was sealed read-only.
+    /// Whether every change is refused: it was sealed read-only, or is the handle of a read-only mount.
     read_only: bool,
     /// Whether this kernel's own clock stamps every change.
     stamps: bool,
@@ -159,7 +159,6 @@ impl Root {
                 let Self { found, mount, nodev, read_only, stamps, .. } = *self;
                 Self { fd, policy, found, mount, nodev, read_only, stamps, exact: self.exact.clone() }
             }
-            // Nothing is mounted on a sealed mount, so it is the same one.
             Mounts::Cross => Self { policy, found: self.found, read_only: self.read_only, ..Self::from(fd) },
         }
     }

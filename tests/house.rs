@@ -13,8 +13,16 @@ use std::path::Path;
 use syn::visit::Visit;
 
 /// From top to bottom. A module uses only what is in a lower line, never another of its own line.
-const LAYERS: &[&[&str]] =
-    &[&["artifacts"], &["session"], &["tree"], &["root"], &["name"], &["report"], &["error"], &["entropy"]];
+const LAYERS: &[&[&str]] = &[
+    &["artifacts", "mounts"],
+    &["session"],
+    &["tree"],
+    &["root"],
+    &["name"],
+    &["report"],
+    &["error"],
+    &["entropy"],
+];
 
 /// A module's path in the crate; empty for `lib.rs`.
 type Module = Vec<String>;

@@ -127,14 +127,18 @@ impl Root {
         }
     }
 
-    /// Refuses a change through a root that was sealed read-only, before the kernel does: the kernel's answer does not say
+    /// The same directory by a handle that refuses every change.
+    #[cfg(feature = "mounts")]
+    pub(crate) fn refusing_changes(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// Refuses a change through a handle that is read-only, before the kernel does: the kernel's answer does not say
     /// whether it is the whole file system that has become read-only.
     pub(super) fn writable(&self, operation: &'static str, path: Checked<'_>) -> Result<()> {
         match self.read_only {
-            true => {
-                Err(Error::new(operation, subject(path), ErrorKind::Denied)
-                    .with_detail("is sealed read-only"))
-            }
+            true => Err(Error::new(operation, subject(path), ErrorKind::Denied)
+                .with_detail("is read-only through this handle")),
             false => Ok(()),
         }
     }

@@ -65,16 +65,21 @@ impl Session {
     pub fn to_mount(&self, authority: AmbientAuthority) -> Result<Vec<Mount>> {
         // The token's only use is to be asked for.
         let _ = authority;
+        let mount = |(root, target, access)| Ok(Mount { source: path_of(&root)?, target, access });
+        self.handles_to_mount()?.into_iter().map(mount).collect()
+    }
+
+    /// The directories to mount into the guest, where, and whether it may write there.
+    pub(crate) fn handles_to_mount(&self) -> Result<Vec<(Root, MountPoint, MountAccess)>> {
         self.alive()?;
         let mut mounts = self.parts_to_mount()?;
         if let (Some(share), Some(target)) = (self.share(), self.config().share()) {
-            let (source, target) = (path_of(share)?, target.clone());
-            mounts.push(Mount { source, target, access: MountAccess::ReadOnly });
+            mounts.push((share.try_clone()?, target.clone(), MountAccess::ReadOnly));
         }
         Ok(mounts)
     }
 
-    fn parts_to_mount(&self) -> Result<Vec<Mount>> {
+    fn parts_to_mount(&self) -> Result<Vec<(Root, MountPoint, MountAccess)>> {
         if self.config().places().is_none() {
             let target = self.config().mount_point().clone();
             let parts = self.tops()?;
@@ -83,17 +88,15 @@ impl Session {
                     Part::Guest => target.clone(),
                     part => below(&target, part)?,
                 };
-                Ok(Mount { source: path_of(root)?, target, access: MountAccess::ReadWrite })
+                Ok((root.try_clone()?, target, MountAccess::ReadWrite))
             };
             return parts.into_iter().map(mount).collect();
         }
         let places = Part::ALL.into_iter().filter_map(|part| Some((part, self.config().place(part)?)));
-        places
-            .map(|(part, target)| {
-                let (source, target) = (path_of(&self.open_part(part)?)?, target.clone());
-                Ok(Mount { source, target, access: MountAccess::ReadWrite })
-            })
-            .collect()
+        let mount = |(part, target): (Part, &MountPoint)| {
+            Ok((self.open_part(part)?, target.clone(), MountAccess::ReadWrite))
+        };
+        places.map(mount).collect()
     }
 }
 

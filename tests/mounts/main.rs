@@ -1,0 +1,47 @@
+//! Directories of the host that a guest asks for: codes, handles, records, races.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod kept;
+mod patterns;
+mod race;
+mod read_only;
+mod table;
+
+use beneath::mounts::{Base, Mode, NamePatterns, Request, Rules};
+use beneath::{GuestPath, Root, ambient_authority, safe_name};
+use beneath_kit::Arena;
+
+fn names(patterns: &[&str]) -> NamePatterns {
+    NamePatterns::new(patterns).unwrap()
+}
+
+fn path(text: &str) -> GuestPath {
+    GuestPath::new(text).unwrap()
+}
+
+fn base(arena: &Arena, name: &str) -> Base {
+    let root = Root::open_ambient(arena.dir(name).at(name), ambient_authority()).unwrap();
+    Base::new(safe_name(name).unwrap(), root)
+}
+
+/// The rules that all tests use.
+fn rules(arena: &Arena) -> Rules {
+    Rules::new()
+        .with_reserved(["Mine"])
+        .with_base(base(arena, "projects").with_users(["ada"]))
+        .with_base(
+            base(arena, "data")
+                .for_everybody()
+                .with_max_mode(Mode::ReadWrite)
+                .with_block(names(&["private*"]))
+                .with_exceptions(names(&["private-ok"])),
+        )
+        .with_base(base(arena, "listed").with_users(["ada"]).with_allow(names(&["open*"])))
+        .with_base(base(arena, "shallow").with_users(["ada"]).with_depth(2))
+        .with_base(base(arena, "maybe").with_users(["ada"]).optional())
+        .with_base(base(arena, "nobody"))
+}
+
+fn request<'a>(alias: &'a str, base: &'a str, subpath: &'a str, mode: Mode) -> Request<'a> {
+    Request { alias, base, subpath, mode }
+}
