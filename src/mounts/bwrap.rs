@@ -7,8 +7,8 @@
 //! directories.
 //!
 //! What remains: bubblewrap needs the descriptors, so they are inherited by every process that is started while they are
-//! [inheritable](Bwrap::inherit). bubblewrap sets `nosuid` and `nodev` itself; `nosymfollow` and `noexec` come from a
-//! [sealed](Mounts::sealed) mount, which can be bound from Linux 6.15 on.
+//! [inheritable](Bwrap::inherit). bubblewrap sets `nosuid` and `nodev`, and neither `noexec` nor `nosymfollow`. It binds no mount
+//! that is attached nowhere, so of a [sealed](Mounts::sealed) mount it gets the handle of before.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -81,7 +81,8 @@ impl Mounts {
     }
 
     fn add_to(&self, bwrap: &mut Bwrap, at: &MountPoint) -> Result<()> {
-        self.iter().try_for_each(|mount| bwrap.add(mount.root(), mount.mode(), &self.target(at, mount)))
+        self.iter()
+            .try_for_each(|mount| bwrap.add(mount.to_hand_over(), mount.mode(), &self.target(at, mount)))
     }
 }
 
@@ -90,7 +91,8 @@ impl Session {
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath) if `at` is in a directory of the guest, or one of those in `at`: the guest could put
-    /// a link there; [`NotFound`](ErrorKind::NotFound) if the session was removed; [`TooMany`](ErrorKind::TooMany); and the kinds of
+    /// a link there; [`Unsupported`](ErrorKind::Unsupported) for a session that is [sealed](crate::Sessions::sealed), since
+    /// bubblewrap cannot bind it; [`NotFound`](ErrorKind::NotFound) if the session was removed; [`TooMany`](ErrorKind::TooMany); and the kinds of
     /// every resolution.
     ///
     /// ```
@@ -118,6 +120,10 @@ impl Session {
                 MountAccess::ReadOnly => Mode::ReadOnly,
                 MountAccess::ReadWrite => Mode::ReadWrite,
             };
+            if root.enforced()?.detached {
+                return Err(Error::new(OPERATION, target.as_str(), ErrorKind::Unsupported)
+                    .with_detail("the session is sealed"));
+            }
             bwrap.add(&root, mode, target.as_str())?;
         }
         mounts.add_to(&mut bwrap, at)?;

@@ -46,8 +46,7 @@ impl Mounts {
     /// Entries for an OCI runtime, each at `<at>/<alias>`.
     ///
     /// # Errors
-    /// Those of [`Root::ambient_path`], so [`Unsupported`](ErrorKind::Unsupported) for sealed mounts;
-    /// [`InvalidPath`](ErrorKind::InvalidPath) for a host path that is not UTF-8.
+    /// Those of [`Root::ambient_path`]; [`InvalidPath`](ErrorKind::InvalidPath) for a host path that is not UTF-8.
     ///
     /// # Races
     /// The paths are those of this moment.
@@ -106,7 +105,7 @@ impl Mounts {
 }
 
 fn source(mount: &Mount, authority: AmbientAuthority) -> Result<String> {
-    let path = mount.root().ambient_path(authority).map_err(|error| error.about(mount.alias()))?;
+    let path = mount.to_hand_over().ambient_path(authority).map_err(|error| error.about(mount.alias()))?;
     path.into_os_string().into_string().map_err(|_| {
         Error::new(OPERATION, mount.alias(), ErrorKind::InvalidPath).with_detail("the host path is not UTF-8")
     })

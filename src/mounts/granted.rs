@@ -26,6 +26,8 @@ pub struct Mount {
     subpath: Option<SafePath>,
     mode: Mode,
     root: Root,
+    /// The handle of before it was sealed, which others can mount.
+    plain: Option<Root>,
     identity: (u64, u64),
     blocked: [Arc<Blocked>; 2],
 }
@@ -42,7 +44,7 @@ impl Mount {
         let found = root.metadata(".")?;
         let root = if mode == Mode::ReadOnly { root.refusing_changes() } else { root };
         let identity = (found.dev(), found.ino());
-        Ok(Self { alias, base, subpath, mode, root, identity, blocked })
+        Ok(Self { alias, base, subpath, mode, root, plain: None, identity, blocked })
     }
 
     /// The name by which the guest knows it.
@@ -73,6 +75,11 @@ impl Mount {
     #[must_use]
     pub fn root(&self) -> &Root {
         &self.root
+    }
+
+    /// The handle to give to others who mount it: a mount that is attached nowhere can be bound by few.
+    pub(super) fn to_hand_over(&self) -> &Root {
+        self.plain.as_ref().unwrap_or(&self.root)
     }
 
     /// Device and inode of the directory.
@@ -220,8 +227,8 @@ impl Mounts {
                 Mode::ReadOnly => Seal::ReadOnly,
                 Mode::ReadWrite => Seal::ReadWrite,
             };
-            let root = mount.root.seal(seal, seat).map_err(|error| error.about(&mount.alias))?;
-            Ok(Mount { root, ..mount })
+            let root = mount.to_hand_over().seal(seal, seat).map_err(|error| error.about(&mount.alias))?;
+            Ok(Mount { root, plain: Some(mount.plain.unwrap_or(mount.root)), ..mount })
         };
         let mounts = self.mounts.into_iter().map(seal).collect::<Result<_>>()?;
         Ok(Self { mounts, missing: self.missing })

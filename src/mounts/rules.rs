@@ -139,7 +139,7 @@ impl Rules {
         let (mut granted, mut missing, mut denied) = (Vec::new(), Vec::new(), Vec::new());
         for (number, request) in requests.iter().enumerate() {
             match self.judge(user, number, request, &mut aliases) {
-                Ok(Judged::Mount(mount)) => granted.push(mount),
+                Ok(Judged::Mount(mount)) => granted.push(*mount),
                 Ok(Judged::Missing(alias)) => missing.push(alias),
                 Err(denial) => denied.push((number, denial)),
             }
@@ -179,7 +179,7 @@ impl Rules {
             Ok(root) => {
                 let blocked = [Arc::clone(&self.blocked), Arc::new(base.blocked.clone())];
                 let mount = Mount::new(alias, base.name.clone(), path, request.mode, root, blocked);
-                Ok(Judged::Mount(mount.map_err(|_| Denial::ResolutionFailed)?))
+                Ok(Judged::Mount(Box::new(mount.map_err(|_| Denial::ResolutionFailed)?)))
             }
             Err(Denial::PathNotFound) if base.optional => Ok(Judged::Missing(alias)),
             Err(denial) => Err(denial),
@@ -188,7 +188,7 @@ impl Rules {
 }
 
 enum Judged {
-    Mount(Mount),
+    Mount(Box<Mount>),
     Missing(SafeName),
 }
 

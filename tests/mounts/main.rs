@@ -1,6 +1,7 @@
 //! Directories of the host that a guest asks for: codes, handles, records, races.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod handover;
 mod kept;
 mod patterns;
 mod race;
