@@ -35,7 +35,8 @@ pub(super) struct Places<'p> {
 pub(super) struct Applying<'p> {
     places: Places<'p>,
     slots: Root,
-    max_bytes: u64,
+    /// The paths of all steps.
+    touched: BTreeSet<GuestPath>,
     pub(super) merged: Merged,
     /// By path, those that were planned and those that the guest has brought about.
     conflicts: BTreeMap<GuestPath, Conflict>,
@@ -50,17 +51,18 @@ type Job<'t> = (Step<'t>, Option<Slot>);
 
 impl<'p> Applying<'p> {
     /// Makes the directory of the slots. What is staged there gets the modes and the owner of `ours`.
-    pub(super) fn new(places: Places<'p>, max_bytes: u64, mut merged: Merged) -> Result<Self> {
+    pub(super) fn new(places: Places<'p>, merged: Merged, conflicts: Vec<Conflict>) -> Result<Self> {
         places.work.ensure_dir(SLOTS)?;
         let policy = places.work.policy().clone().with_access(places.ours.policy().access());
         let slots = places.work.descend(SLOTS)?.with_policy(policy);
-        let conflicts = std::mem::take(&mut merged.conflicts);
         let conflicts = conflicts.into_iter().map(|conflict| (conflict.path.clone(), conflict)).collect();
-        Ok(Self { places, slots, max_bytes, merged, conflicts, undone: BTreeSet::new(), unsettled: false })
+        let (touched, undone) = (BTreeSet::new(), BTreeSet::new());
+        Ok(Self { places, slots, touched, merged, conflicts, undone, unsettled: false })
     }
 
     /// Does all `steps`.
     pub(super) fn run(&mut self, steps: Vec<Step<'_>>, prune: impl Fn(&GuestPath) -> bool) -> Result<()> {
+        self.touched = steps.iter().map(|step| step.path.clone()).collect();
         let jobs = self.stage(steps);
         let slots: Vec<Slot> = jobs.iter().filter_map(|(_, slot)| slot.clone()).collect();
         write(&self.slots, &slots)?;
@@ -74,7 +76,7 @@ impl<'p> Applying<'p> {
                 self.prune(step.path, &prune);
             }
         }
-        self.merged.conflicts = std::mem::take(&mut self.conflicts).into_values().collect();
+        self.merged.conflicts.extend(std::mem::take(&mut self.conflicts).into_values());
         match self.unsettled {
             // The next merge tries again.
             true => Ok(()),
@@ -123,7 +125,7 @@ impl<'p> Applying<'p> {
             Leaf::Link { text } => self.slots.symlink(Leaf::link(text), slot)?,
             Leaf::Directory => {}
         }
-        match Leaf::at(&self.slots, slot, self.max_bytes)? {
+        match Leaf::at(&self.slots, slot, leaf.size())? {
             Some(staged) if staged == *leaf => Ok(()),
             _ => Err(changed()),
         }
@@ -172,8 +174,8 @@ impl<'p> Applying<'p> {
     fn aside(&mut self, path: &GuestPath, leaf: &Leaf) -> Result<()> {
         let ours = self.places.ours;
         // It must go from here, also if the same content has a name beside.
-        let second = Second { whose: Whose::Ours, leaf: Some(leaf.clone()), once: false };
-        match put_beside(ours, path.as_path(), ours, path, &second, self.max_bytes) {
+        let second = Second { whose: Whose::Ours, leaf: Some(leaf.clone()), shared: &|_| false };
+        match put_beside(ours, path.as_path(), ours, path, &second) {
             Ok(name) => {
                 self.named(path, name);
                 Ok(())
@@ -228,7 +230,7 @@ impl<'p> Applying<'p> {
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 // The guest has made the very same change.
-                if Leaf::at(ours, path.as_path(), self.max_bytes)
+                if Leaf::at(ours, path.as_path(), theirs.size())
                     .is_ok_and(|found| found.as_ref() == Some(theirs))
                 {
                     return Ok(());
@@ -240,9 +242,9 @@ impl<'p> Applying<'p> {
     }
 
     fn beside(&mut self, slot: &Slot, theirs: &Leaf, why: Option<Why>) -> Result<()> {
-        let second = Second { whose: Whose::Theirs, leaf: Some(theirs.clone()), once: true };
-        let name =
-            put_beside(&self.slots, &slot.name(), self.places.ours, &slot.path, &second, self.max_bytes)?;
+        let shared = |name: &GuestPath| !self.touched.contains(name);
+        let second = Second { whose: Whose::Theirs, leaf: Some(theirs.clone()), shared: &shared };
+        let name = put_beside(&self.slots, &slot.name(), self.places.ours, &slot.path, &second)?;
         match why {
             Some(why) => self.conflict(&slot.path, why, Some(name)),
             None => self.named(&slot.path, name),
@@ -251,7 +253,7 @@ impl<'p> Applying<'p> {
     }
 
     fn settle(&mut self, slot: &Slot) -> Result<Settled> {
-        let settled = slot.settle(&self.slots, self.places.ours, self.max_bytes);
+        let settled = slot.settle(&self.slots, self.places.ours);
         self.unsettled |= settled.is_err();
         settled
     }

@@ -60,10 +60,6 @@ impl TreeLimits {
         self.bytes = bytes;
         self
     }
-
-    pub(super) fn file_bytes(self) -> u64 {
-        self.file_bytes
-    }
 }
 
 /// What a directory contained at some time: files, links and empty directories, by content.

@@ -81,8 +81,11 @@ impl Slot {
     }
 
     /// Brings what came out, and was not expected, back to its path or beside it.
-    pub(super) fn settle(&self, slots: &Root, ours: &Root, max_bytes: u64) -> Result<Settled> {
+    pub(super) fn settle(&self, slots: &Root, ours: &Root) -> Result<Settled> {
         let mut settled = Settled::AsPlanned;
+        // A larger file is neither of them, and need not be read.
+        let max_bytes =
+            [&self.expected, &self.staged].into_iter().flatten().map(Leaf::size).max().unwrap_or(0);
         for name in [self.name(), self.out()] {
             // What cannot be read was not expected either.
             let found = match Leaf::at(slots, &name, max_bytes) {
@@ -107,8 +110,8 @@ impl Slot {
                     Err(error) => return Err(error),
                 }
             }
-            let second = Second { whose: Whose::Ours, leaf: found, once: true };
-            settled = Settled::Beside(put_beside(slots, &name, ours, &self.path, &second, max_bytes)?);
+            let second = Second { whose: Whose::Ours, leaf: found, shared: &|_| false };
+            settled = Settled::Beside(put_beside(slots, &name, ours, &self.path, &second)?);
         }
         Ok(settled)
     }
@@ -151,70 +154,63 @@ pub(super) fn gives_way(error: &Error) -> bool {
 }
 
 /// What gets a name beside.
-#[derive(Clone, Debug)]
-pub(super) struct Second {
+pub(super) struct Second<'s> {
     pub(super) whose: Whose,
     /// What it is, if it could be read.
     pub(super) leaf: Option<Leaf>,
-    /// Whether a name that has the same content already will do.
-    pub(super) once: bool,
+    /// Whether a name will do that has the same content already. Not one that the merge is about to change.
+    pub(super) shared: &'s dyn Fn(&GuestPath) -> bool,
 }
 
-/// Moves what has the name `from` to a free name beside `path`. Where the guest does not let the host into that directory, to one
-/// at the top.
+/// Moves what has the name `from` to a free name beside `path`. Where that cannot be, since the guest does not let the host into the
+/// directory or the path is too long, to one at the top.
 pub(super) fn put_beside(
     slots: &Root,
     from: &Path,
     ours: &Root,
     path: &GuestPath,
-    second: &Second,
-    max_bytes: u64,
+    second: &Second<'_>,
 ) -> Result<GuestPath> {
+    let random = || unguessable().map_err(|errno| Error::from_errno(OPERATION, path, errno));
     let tag = match &second.leaf {
         Some(leaf) => leaf.tag(),
-        None => {
-            let random = unguessable().map_err(|errno| Error::from_errno(OPERATION, path, errno))?;
-            random.chars().take(8).collect()
-        }
+        None => random()?.chars().take(8).collect(),
     };
-    let in_its_directory = reachable(ours, path, second.whose, &tag)
-        .and_then(|reached| name_beside(slots, from, ours, (path, &reached), (second, &tag), max_bytes));
-    match in_its_directory {
-        Err(error) if error.kind() == ErrorKind::Denied => {
-            let top = GuestPath::top().join(path.file_name().unwrap_or_default())?;
-            name_beside(slots, from, ours, (&top, &top), (second, &tag), max_bytes).map_err(|_| error)
+    let place = |path: &GuestPath| {
+        let reached = reachable(ours, path, second.whose, &tag)?;
+        for number in 0..TRIES {
+            // In a directory beside the one it is meant for it keeps its name, if that is free.
+            let name = match number {
+                0 if reached != *path => reached.clone(),
+                number => beside(&reached, second.whose, &tag, number)?,
+            };
+            match slots.rename_to(from, ours, &name) {
+                Ok(()) => return Ok(name),
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                Err(_) if second.is_at(ours, &name) => return Ok(name),
+                Err(_) => {}
+            }
         }
-        result => result,
-    }
+        let name = beside(&reached, second.whose, &random()?, 0)?;
+        slots.rename_to(from, ours, &name).map(|()| name)
+    };
+    place(path).or_else(|error| {
+        let name = path.file_name().unwrap_or_default();
+        GuestPath::top().join(name).and_then(|top| place(&top)).map_err(|_| error)
+    })
 }
 
-fn name_beside(
-    slots: &Root,
-    from: &Path,
-    ours: &Root,
-    (path, reached): (&GuestPath, &GuestPath),
-    (second, tag): (&Second, &str),
-    max_bytes: u64,
-) -> Result<GuestPath> {
-    let Second { whose, leaf, once } = second;
-    for number in 0..TRIES {
-        // In a directory beside the one it is meant for it keeps its name, if that is free.
-        let name = match number {
-            0 if reached != path => reached.clone(),
-            number => beside(reached, *whose, tag, number)?,
-        };
-        match slots.rename_to(from, ours, &name) {
-            Ok(()) => return Ok(name),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let same = *once && leaf.is_some() && *leaf != Some(Leaf::Directory);
-                if same && Leaf::at(ours, name.as_path(), max_bytes).is_ok_and(|found| found == *leaf) {
-                    return Ok(name);
-                }
+impl Second<'_> {
+    /// Whether `name` has this content already, and keeps it.
+    fn is_at(&self, ours: &Root, name: &GuestPath) -> bool {
+        match &self.leaf {
+            None | Some(Leaf::Directory) => false,
+            Some(leaf) => {
+                let found = || Leaf::at(ours, name.as_path(), leaf.size());
+                (self.shared)(name) && found().is_ok_and(|found| found.as_ref() == Some(leaf))
             }
-            Err(error) => return Err(error),
         }
     }
-    Err(Error::new(OPERATION, path, ErrorKind::AlreadyExists).with_detail("every name beside it is taken"))
 }
 
 /// `path` with its directories made; where something else is in their way, with a directory beside that.
@@ -252,12 +248,7 @@ pub(super) fn write(slots: &Root, all: &[Slot]) -> Result<()> {
 ///
 /// # Errors
 /// `Unsupported` for a journal of another format; then nothing is touched.
-pub(super) fn recover(
-    work: &Root,
-    trash: &Root,
-    ours: &Root,
-    max_bytes: u64,
-) -> Result<Vec<(GuestPath, Settled)>> {
+pub(super) fn recover(work: &Root, trash: &Root, ours: &Root) -> Result<Vec<(GuestPath, Settled)>> {
     let slots = match work.descend(SLOTS) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         slots => slots?,
@@ -277,7 +268,7 @@ pub(super) fn recover(
     };
     let mut found = Vec::new();
     for slot in all {
-        match slot.settle(&slots, ours, max_bytes)? {
+        match slot.settle(&slots, ours)? {
             Settled::AsPlanned => {}
             settled => found.push((slot.path, settled)),
         }
@@ -367,7 +358,7 @@ mod tests {
                 ours.write_exclusive(&path, "guest").unwrap();
             }
             write(&slots, &[record]).unwrap();
-            let found = recover(&work, &trash, &ours, 1 << 20).unwrap();
+            let found = recover(&work, &trash, &ours).unwrap();
             for (name, settled) in found {
                 let place = if let Settled::Beside(place) = settled { place } else { name };
                 assert!(ours.try_exists(&place).unwrap(), "{place}: {case}");
@@ -389,7 +380,7 @@ mod tests {
             );
             assert!(!taken || ours.read_contained(&path, 64).unwrap() == b"guest", "{case}");
             assert!(!work.try_exists(SLOTS).unwrap(), "{case}");
-            assert_eq!(recover(&work, &trash, &ours, 1 << 20).unwrap(), [], "{case}");
+            assert_eq!(recover(&work, &trash, &ours).unwrap(), [], "{case}");
         }
     }
 }

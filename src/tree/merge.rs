@@ -13,7 +13,7 @@ use std::path::Path;
 use super::apply::{Applying, Places};
 use super::contents::{State, Tree};
 use super::journal::{Settled, recover};
-use super::plan::{Plan, Step, plan};
+use super::plan::{Plan, part, plan};
 use super::report::{Conflict, MergeOptions, Merged, OnConflict, Why};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -60,10 +60,9 @@ pub(crate) fn merge_where(
     options: &MergeOptions,
     admit: &dyn Fn(&GuestPath) -> Result<()>,
 ) -> Result<Merged> {
-    let max_bytes = options.limits.file_bytes();
     let _lock = Flock::try_take(work, Path::new(LOCK), OPERATION)?;
     same_mount(target, work)?;
-    let recovered = recover(work, trash, target, max_bytes)?;
+    let recovered = recover(work, trash, target)?;
     let (ours, theirs) = (Tree::take(target, options.limits)?, Tree::take(source, options.limits)?);
     let mut merged = Merged::default();
     merged.conflicts.extend(recovered.into_iter().filter_map(|(path, settled)| match settled {
@@ -75,28 +74,31 @@ pub(crate) fn merge_where(
     }
     let Plan { steps, conflicts, held, mut open } =
         plan(base, &ours, &theirs, options.on_conflict, options.guard);
-    let planned =
-        conflicts.iter().map(|(path, why)| Conflict { path: (*path).clone(), why: *why, beside: None });
-    merged.conflicts.extend(planned);
+    let planned = |(path, why): (&GuestPath, Why)| Conflict { path: path.clone(), why, beside: None };
+    let conflicts: Vec<Conflict> = conflicts.into_iter().map(planned).collect();
     merged.held = held.into_iter().cloned().collect();
     if options.on_conflict == OnConflict::Fail && !conflicts.is_empty() {
+        merged.conflicts.extend(conflicts);
         return Ok(Merged { base: base.clone(), ..merged });
     }
-    let mut admitted: Vec<Step<'_>> = Vec::with_capacity(steps.len());
-    for step in steps {
+    let mut refused = BTreeSet::new();
+    for step in &steps {
         match admit(step.path) {
-            Ok(()) => admitted.push(step),
-            Err(error) if open.insert(step.path) => merged.left.add(step.path, error),
-            Err(_) => {}
+            Err(error) if refused.insert(step.path) => merged.left.add(step.path, error),
+            _ => {}
         }
     }
-    admitted.retain(|step| !open.contains(step.path));
-    let places = Places { theirs: source, ours: target, work, trash };
-    let undone = match admitted.is_empty() {
-        true => BTreeSet::new(),
+    let (waiting, steps) = part(steps, &refused);
+    open.extend(waiting.iter().map(|step| step.path));
+    let undone = match steps.is_empty() {
+        true => {
+            merged.conflicts.extend(conflicts);
+            BTreeSet::new()
+        }
         false => {
-            let mut applying = Applying::new(places, max_bytes, merged)?;
-            applying.run(admitted, |above| matches!(theirs.state(above), State::Absent | State::Leaf(_)))?;
+            let places = Places { theirs: source, ours: target, work, trash };
+            let mut applying = Applying::new(places, merged, conflicts)?;
+            applying.run(steps, |above| matches!(theirs.state(above), State::Absent | State::Leaf(_)))?;
             merged = applying.merged;
             applying.undone
         }

@@ -224,16 +224,22 @@ impl<'t> Plan<'t> {
         }
         let removes = |act: &Act<'_>| matches!(act, Act::Remove(_) | Act::RemoveDirectory);
         self.held = self.steps.iter().filter(|step| removes(&step.act)).map(|step| step.path).collect();
-        let held = &self.held;
-        let waits = |path: &GuestPath| {
-            std::iter::successors(Some(path.clone()), GuestPath::parent).any(|above| held.contains(&above))
-        };
-        let (waiting, steps) = std::mem::take(&mut self.steps).into_iter().partition(|step| waits(step.path));
+        let (waiting, steps) = part(std::mem::take(&mut self.steps), &self.held);
         self.steps = steps;
-        let waiting: Vec<Step<'_>> = waiting;
         self.open.extend(waiting.into_iter().map(|step| step.path));
-        self.open.extend(held);
     }
+}
+
+/// The steps that must wait for what is not done at `paths`, which are those there, beneath them and above them, and the others.
+pub(super) fn part<'t>(
+    steps: Vec<Step<'t>>,
+    paths: &BTreeSet<&'t GuestPath>,
+) -> (Vec<Step<'t>>, Vec<Step<'t>>) {
+    let upwards = |path: &GuestPath| std::iter::successors(Some(path.clone()), GuestPath::parent);
+    let above: BTreeSet<GuestPath> = paths.iter().flat_map(|path| upwards(path)).collect();
+    steps
+        .into_iter()
+        .partition(|step| above.contains(step.path) || upwards(step.path).any(|above| paths.contains(&above)))
 }
 
 impl<'t> Step<'t> {

@@ -4,5 +4,6 @@
 
 mod cases;
 mod exhaustive;
+mod flaws;
 mod races;
 mod support;
