@@ -39,13 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(_) => "granted".to_owned(),
             Err(denials) => denials.iter().map(|(_, denial)| denial.code()).collect(),
         };
-        println!(
-            "  {:<9} {}/{:<9} {}  {answer}",
-            request.alias,
-            request.base,
-            request.subpath,
-            request.mode.as_str()
-        );
+        let asked = format!("{}/{}", request.base, request.subpath);
+        println!("  {:<9} {asked:<18} {}  {answer}", request.alias, request.mode.as_str());
     }
     let denied = rules.grant("ada", &requests).err().map_or(0, |denials| denials.iter().count());
     println!("All five as one set: denied, for {denied} of them.\n");
