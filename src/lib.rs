@@ -79,6 +79,7 @@
 //!
 //! * `session` (default): sessions, inbox and outbox.
 //! * `json`: messages whose attachments are base64 in JSON.
+//! * `queue`: which requests of a guest a host answers: routes, headers, token.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `patterns`: patterns in the syntax of `.gitignore`, for listings and for what the host's own calls refuse.
 //! * `mounts`: directories of the host that a guest asks for, granted as handles.
@@ -101,6 +102,8 @@ mod error;
 #[cfg(feature = "mounts")]
 pub mod mounts;
 mod name;
+#[cfg(feature = "queue")]
+pub mod queue;
 mod report;
 mod root;
 #[cfg(feature = "session")]
