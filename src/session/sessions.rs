@@ -86,6 +86,8 @@ const REMOVED: &str = ".removed-";
 #[derive(Clone, Debug)]
 pub struct Sessions {
     root: Arc<Root>,
+    /// The handle of before it was sealed, by which others can mount what is in it.
+    plain: Option<Arc<Root>>,
     config: Arc<SessionsConfig>,
 }
 
@@ -98,15 +100,15 @@ impl Sessions {
         // No guest reaches this level, so mounts and second names are the host's own.
         let policy = config.host_policy().with_mounts(Mounts::Cross).with_hard_links(HardLinks::Allow);
         let root = root.with_policy(policy.with_access(SESSION_ACCESS));
-        Self { root: Arc::new(root), config: Arc::new(config) }
+        Self { root: Arc::new(root), plain: None, config: Arc::new(config) }
     }
 
     /// The same sessions, with their directory [sealed](Root::seal) once: on everything that is reached through them the kernel
     /// follows no link and opens no device.
     ///
     /// Guest and host side of a session are on the same mount then, so messages are still claimed by moving them. Sessions that
-    /// have a file system of their own cannot be used so: a mount inside the directory is not seen. A sealed directory has no path,
-    /// so [`Session::to_mount`] finds none: ask a session of the same id that is not sealed.
+    /// have a file system of their own cannot be used so: a mount inside the directory is not seen. What is handed to whoever
+    /// starts a guest, by [`Session::to_mount`] and others, is on the mount of before: few can bind one that is attached nowhere.
     ///
     /// # Errors
     /// Those of [`Root::seal`].
@@ -122,8 +124,9 @@ impl Sessions {
     /// ```
     #[cfg(feature = "seal")]
     pub fn sealed(self, seat: &Seat) -> Result<Self> {
-        let root = self.root.seal(Seal::ReadWrite, seat)?;
-        Ok(Self { root: Arc::new(root), config: self.config })
+        let plain = self.plain.unwrap_or(self.root);
+        let root = plain.seal(Seal::ReadWrite, seat)?;
+        Ok(Self { root: Arc::new(root), plain: Some(plain), config: self.config })
     }
 
     /// The config in force.
@@ -174,8 +177,9 @@ impl Sessions {
         }
         match found {
             (Kind::Group, Some(dir)) => {
-                let root = dir.with_policy(self.root.policy().clone());
-                Ok(Self { root: Arc::new(root), config: Arc::clone(&self.config) })
+                let root = Arc::new(dir.with_policy(self.root.policy().clone()));
+                let plain = self.plain.as_ref().map(|plain| plain.descend(group)).transpose()?.map(Arc::new);
+                Ok(Self { root, plain, config: Arc::clone(&self.config) })
             }
             // It was made and removed meanwhile.
             (Kind::Nothing, _) => {
@@ -319,7 +323,7 @@ impl Sessions {
         let enter_part = |part: Part| enter(&guest, part.name(), policy.clone());
         let apart = self.config.places().map(|_| Parts::try_from_fn(enter_part)).transpose()?;
         let host = enter(dir, HOST, self.config.host_policy())?;
-        let home = Home::new(&self.root, id, dir)?;
+        let home = Home::new(&self.root, self.plain.as_ref(), id, dir)?;
         let session = Session::assemble(guest, apart, host, Arc::clone(&self.config), Some(home));
         if self.config.share().is_none() {
             return Ok(session);

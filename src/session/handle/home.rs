@@ -9,6 +9,7 @@
 //!
 //! What remains: without the lock, a call that has begun before the removal may still work in the doomed tree.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::identity::Identity;
@@ -23,16 +24,28 @@ const OPERATION: &str = "use session";
 #[derive(Clone, Debug)]
 pub(in crate::session) struct Home {
     sessions: Arc<Root>,
+    /// The same directory by the handle of before it was sealed.
+    plain: Option<Arc<Root>>,
     id: SessionId,
     dir: Identity,
 }
 
 impl Home {
-    pub(in crate::session) fn new(sessions: &Arc<Root>, id: &SessionId, dir: &Root) -> Result<Self> {
-        match Identity::of(dir) {
-            Ok(dir) => Ok(Self { sessions: Arc::clone(sessions), id: id.clone(), dir }),
-            Err(errno) => Err(Error::from_errno(OPERATION, id, errno)),
-        }
+    pub(in crate::session) fn new(
+        sessions: &Arc<Root>,
+        plain: Option<&Arc<Root>>,
+        id: &SessionId,
+        dir: &Root,
+    ) -> Result<Self> {
+        let dir = Identity::of(dir).map_err(|errno| Error::from_errno(OPERATION, id, errno))?;
+        Ok(Self { sessions: Arc::clone(sessions), plain: plain.map(Arc::clone), id: id.clone(), dir })
+    }
+
+    /// What is at `path` in the session's directory, by a handle on a mount that is attached; none if the session's own handles
+    /// are such.
+    pub(in crate::session) fn attached(&self, path: &Path) -> Option<Result<Root>> {
+        let plain = self.plain.as_ref()?;
+        Some(plain.descend(Path::new(self.id.as_str()).join(path)))
     }
 
     /// [`NotFound`](ErrorKind::NotFound) once the session was removed.

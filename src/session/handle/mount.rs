@@ -1,14 +1,12 @@
 //! What a container needs to be given.
 
-use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use cap_std::AmbientAuthority;
-use rustix::fs::{Stat, fstat, stat};
 
 use super::Session;
-use super::parts::Part;
+use super::identity::Identity;
+use super::parts::{GUEST, Part, SHARE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, MountPoint};
 use crate::root::Root;
@@ -45,7 +43,8 @@ impl Session {
     /// give them to whoever starts the guest, and never to the guest.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if a directory was removed, or cannot be reached by a path from here;
+    /// [`NotFound`](ErrorKind::NotFound) if a directory was removed, or is not the one that a [sealed](crate::Sessions::sealed)
+    /// session holds; [`Escape`](ErrorKind::Escape) if it cannot be reached by a path from here;
     /// [`Unsupported`](ErrorKind::Unsupported) without a usable `/proc`; and the kinds of every resolution.
     ///
     /// # Races
@@ -63,59 +62,65 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn to_mount(&self, authority: AmbientAuthority) -> Result<Vec<Mount>> {
-        // The token's only use is to be asked for.
-        let _ = authority;
-        let mount = |(root, target, access)| Ok(Mount { source: path_of(&root)?, target, access });
+        let mount = |(root, target, access): (Root, MountPoint, MountAccess)| {
+            let source = root
+                .ambient_path(authority)
+                .map_err(|error| error.again(OPERATION).about(target.as_str()))?;
+            Ok(Mount { source, target, access })
+        };
         self.handles_to_mount()?.into_iter().map(mount).collect()
     }
 
-    /// The directories to mount into the guest, where, and whether it may write there.
+    /// The directories to mount into the guest, where, and whether it may write there. The handles are on mounts that are
+    /// attached, if the session knows such.
     pub(crate) fn handles_to_mount(&self) -> Result<Vec<(Root, MountPoint, MountAccess)>> {
         self.alive()?;
         let mut mounts = self.parts_to_mount()?;
         if let (Some(share), Some(target)) = (self.share(), self.config().share()) {
-            mounts.push((share.try_clone()?, target.clone(), MountAccess::ReadOnly));
+            let share = self.attached(share.try_clone()?, Path::new(SHARE))?;
+            mounts.push((share, target.clone(), MountAccess::ReadOnly));
         }
         Ok(mounts)
     }
 
     fn parts_to_mount(&self) -> Result<Vec<(Root, MountPoint, MountAccess)>> {
-        if self.config().places().is_none() {
-            let target = self.config().mount_point().clone();
-            let parts = self.tops()?;
-            let mount = |(part, root): (Part, &Root)| {
-                let target = match part {
-                    Part::Guest => target.clone(),
-                    part => below(&target, part)?,
-                };
-                Ok((root.try_clone()?, target, MountAccess::ReadWrite))
+        let mount = |(part, root, target): (Part, Root, MountPoint)| {
+            let path = match part {
+                Part::Guest => PathBuf::from(GUEST),
+                part => Path::new(GUEST).join(part),
             };
-            return parts.into_iter().map(mount).collect();
-        }
-        let places = Part::ALL.into_iter().filter_map(|part| Some((part, self.config().place(part)?)));
-        let mount = |(part, target): (Part, &MountPoint)| {
-            Ok((self.open_part(part)?, target.clone(), MountAccess::ReadWrite))
+            Ok((self.attached(root, &path)?, target, MountAccess::ReadWrite))
         };
-        places.map(mount).collect()
+        if self.config().places().is_some() {
+            let places = Part::ALL.into_iter().filter_map(|part| Some((part, self.config().place(part)?)));
+            return places
+                .map(|(part, target)| mount((part, self.open_part(part)?, target.clone())))
+                .collect();
+        }
+        let target = |part| match part {
+            Part::Guest => Ok(self.config().mount_point().clone()),
+            part => below(self.config().mount_point(), part),
+        };
+        self.tops()?.into_iter().map(|(part, root)| mount((part, root.try_clone()?, target(part)?))).collect()
+    }
+
+    /// The directory of `root` by a handle that others can mount.
+    fn attached(&self, root: Root, path: &Path) -> Result<Root> {
+        let Some(found) = self.places.home.as_ref().and_then(|home| home.attached(path)) else {
+            return Ok(root);
+        };
+        let found = found?;
+        let identity = |root| Identity::of(root).map_err(|errno| Error::from_errno(OPERATION, path, errno));
+        match identity(&found)? == identity(&root)? {
+            true => Ok(found),
+            // The guest has exchanged it meanwhile, or something is mounted there.
+            false => Err(Error::new(OPERATION, path, ErrorKind::NotFound)
+                .with_detail("is another directory than the one that is held")),
+        }
     }
 }
 
 fn below(mount: &MountPoint, part: Part) -> Result<MountPoint> {
     let path = mount.join(&GuestPath::new(part.name())?);
     MountPoint::new(path.to_string_lossy())
-}
-
-/// The path by which this process reaches a directory now.
-fn path_of(root: &Root) -> Result<PathBuf> {
-    let refuse = |kind| Err(Error::new(OPERATION, ".", kind));
-    let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd())) else {
-        return refuse(ErrorKind::Unsupported);
-    };
-    // A directory that is gone, or that another mount hides, has a text here that leads elsewhere.
-    let held = fstat(root).map_err(|errno| Error::from_errno(OPERATION, ".", errno))?;
-    let is_it = |found: Stat| (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino);
-    match stat(Path::new(&path)) {
-        Ok(found) if path.is_absolute() && is_it(found) => Ok(path),
-        _ => refuse(ErrorKind::NotFound),
-    }
 }
