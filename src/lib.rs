@@ -134,3 +134,7 @@ pub use session::{Session, Sessions, SessionsConfig};
 #[cfg(all(doctest, feature = "session", feature = "artifacts"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeDoctests;
+
+#[cfg(all(doctest, feature = "mounts"))]
+#[doc = include_str!("../docs/guests.md")]
+struct GuestsDoctests;

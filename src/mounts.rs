@@ -16,8 +16,8 @@
 //! | say what may be asked for | [`Base`], [`Rules`] |
 //! | judge what is asked for | [`Rules::grant`] |
 //! | read and write what was granted | [`Mounts::resolve`], [`Mount`] |
-//! | mount it into a guest | [`Session::bwrap`](crate::Session::bwrap), [`Mounts::bwrap`], [`Mounts::oci`], [`Mounts::engine_args`] |
-//! | see what the engine has mounted | [`Mounts::verify_in`] |
+//! | mount it into a guest | [`Session::hand_over`](crate::Session::hand_over), [`Session::bwrap`](crate::Session::bwrap), [`Handover`] |
+//! | see what the engine has mounted | [`Handover::verify_in`] |
 //! | keep it for the next start | [`Mounts::save`], [`Mounts::load`] |
 //!
 //! ```
@@ -43,12 +43,15 @@
 //!
 //! # Engines
 //!
+//! [`Session::hand_over`](crate::Session::hand_over) puts a whole guest together: the session's directories, its
+//! [share](crate::Session::share) read-only, and what was granted.
+//!
 //! | engine | how | holds |
 //! |---|---|---|
-//! | bubblewrap 0.10, or Debian's 0.8.0 | descriptors, by [`Bwrap`] | the very directory that was granted |
-//! | an OCI runtime | [`Mounts::oci`] in `config.json` | if no guest can rename the directories above |
-//! | docker, podman | [`Mounts::engine_args`] | likewise; never `-v`, in which a colon is a second option |
-//! | systemd-nspawn | `--bind=` and `--bind-ro=` with [`OciMount::source`] and [`OciMount::destination`] | likewise |
+//! | bubblewrap 0.10, or Debian's 0.8.0 | descriptors, by [`Handover::bwrap`] | the very directory that was granted |
+//! | an OCI runtime | [`Handover::oci`] in `config.json` | if no guest can rename the directories above |
+//! | docker, podman | [`Handover::engine_args`] | likewise; never `-v`, in which a colon is a second option |
+//! | systemd-nspawn | [`Handover::nspawn_args`] | likewise |
 //!
 //! Paths of the workspace itself that the host's calls must not change are
 //! [`SessionsConfig::with_read_only`](crate::SessionsConfig::with_read_only). Storage that outlives a session is a [`Base`] with
@@ -59,6 +62,7 @@ mod bwrap;
 mod denial;
 mod engine;
 mod granted;
+mod handover;
 mod pattern;
 mod record;
 mod rules;
@@ -68,6 +72,7 @@ pub use bwrap::Bwrap;
 pub use denial::{Denial, Denials};
 pub use engine::OciMount;
 pub use granted::{Mount, Mounts};
+pub use handover::{Difference, Handover};
 pub use pattern::NamePatterns;
 pub use record::Loaded;
 pub use rules::{Request, Rules};

@@ -8,7 +8,7 @@
 //!
 //! What remains: bubblewrap needs the descriptors, so they are inherited by every process that is started while they are
 //! [inheritable](Bwrap::inherit). bubblewrap sets `nosuid` and `nodev`, and neither `noexec` nor `nosymfollow`. It binds no mount
-//! that is attached nowhere, so of a [sealed](Mounts::sealed) mount it gets the handle of before.
+//! that is attached nowhere, so of a [sealed](Mounts::sealed) mount or session it gets the handle of before.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -16,10 +16,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::base::Mode;
 use super::granted::Mounts;
-use crate::error::{Error, ErrorKind, Result};
+use super::handover::{Handed, Handover};
+use crate::error::{Error, Result};
 use crate::name::MountPoint;
-use crate::root::Root;
-use crate::session::{MountAccess, Session};
+use crate::session::Session;
 
 const OPERATION: &str = "prepare bwrap";
 
@@ -57,43 +57,32 @@ impl Bwrap {
         self.held.iter().try_for_each(inherit).map_err(|errno| Error::without_subject(OPERATION, errno))
     }
 
-    fn add(&mut self, root: &Root, mode: Mode, target: &str) -> Result<()> {
-        let held = OwnedFd::from(root.try_clone()?);
-        let option = match mode {
+    fn add(&mut self, handed: Handed) {
+        let option = match handed.mode {
             Mode::ReadOnly => "--ro-bind-fd",
             Mode::ReadWrite => "--bind-fd",
         };
-        self.args.extend([option.to_owned(), held.as_raw_fd().to_string(), target.to_owned()]);
+        let held = OwnedFd::from(handed.root);
+        self.args.extend([option.to_owned(), held.as_raw_fd().to_string(), handed.target]);
         self.held.push(held);
-        Ok(())
     }
 }
 
-impl Mounts {
-    /// What bubblewrap needs to mount each at `<at>/<alias>`. Choose an `at` that is in no directory which the guest can write to.
-    ///
-    /// # Errors
-    /// [`TooMany`](ErrorKind::TooMany) if no descriptor is left.
-    pub fn bwrap(&self, at: &MountPoint) -> Result<Bwrap> {
+impl Handover {
+    /// What bubblewrap needs to mount it.
+    #[must_use]
+    pub fn bwrap(self) -> Bwrap {
         let mut bwrap = Bwrap::default();
-        self.add_to(&mut bwrap, at)?;
-        Ok(bwrap)
-    }
-
-    fn add_to(&self, bwrap: &mut Bwrap, at: &MountPoint) -> Result<()> {
-        self.iter()
-            .try_for_each(|mount| bwrap.add(mount.to_hand_over(), mount.mode(), &self.target(at, mount)))
+        self.0.into_iter().for_each(|handed| bwrap.add(handed));
+        bwrap
     }
 }
 
 impl Session {
-    /// What bubblewrap needs to mount the guest's directories of this session, and each of `mounts` at `<at>/<alias>`.
+    /// What bubblewrap needs to mount a whole guest; as [`hand_over`](Self::hand_over).
     ///
     /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath) if `at` is in a directory of the guest, or one of those in `at`: the guest could put
-    /// a link there; [`Unsupported`](ErrorKind::Unsupported) for a session that is [sealed](crate::Sessions::sealed), since
-    /// bubblewrap cannot bind it; [`NotFound`](ErrorKind::NotFound) if the session was removed; [`TooMany`](ErrorKind::TooMany); and the kinds of
-    /// every resolution.
+    /// Those of [`hand_over`](Self::hand_over).
     ///
     /// ```
     /// # use beneath::{MountPoint, Root, SessionId, Sessions, ambient_authority, mounts::Mounts};
@@ -110,23 +99,6 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn bwrap(&self, mounts: &Mounts, at: &MountPoint) -> Result<Bwrap> {
-        let mut bwrap = Bwrap::default();
-        for (root, target, access) in self.handles_to_mount()? {
-            if at.strip_prefix(&target).is_some() || target.strip_prefix(at).is_some() {
-                return Err(Error::new(OPERATION, at.as_str(), ErrorKind::InvalidPath)
-                    .with_detail("is in reach of the guest"));
-            }
-            let mode = match access {
-                MountAccess::ReadOnly => Mode::ReadOnly,
-                MountAccess::ReadWrite => Mode::ReadWrite,
-            };
-            if root.enforced()?.detached {
-                return Err(Error::new(OPERATION, target.as_str(), ErrorKind::Unsupported)
-                    .with_detail("the session is sealed"));
-            }
-            bwrap.add(&root, mode, target.as_str())?;
-        }
-        mounts.add_to(&mut bwrap, at)?;
-        Ok(bwrap)
+        Ok(self.hand_over(mounts, at)?.bwrap())
     }
 }

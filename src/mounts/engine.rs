@@ -1,23 +1,18 @@
-//! Mounts for engines that take paths: OCI runtimes, docker, podman.
+//! Mounts for engines that take paths: OCI runtimes, docker, podman, systemd-nspawn.
 //!
-//! Problem: the engine resolves the path again, later. A colon or a comma in a path is a second option to its parser. Where a
-//! guest has planted a link at a mount point, the engine mounts elsewhere.
+//! Problem: the engine resolves the path again, later. A colon or a comma in a path is a second option to its parser.
 //!
-//! Defence: a path is that of the directory which is held, at that moment. One that could be read in another way is refused. After
-//! the start, [`Mounts::verify_in`] compares what is mounted with what was granted.
+//! Defence: a path is that of the directory which is held, at that moment. One that could be read in another way is refused.
+//! Nothing is bound recursively, so what the host has mounted inside stays out, and cannot be writable in a read-only mount.
 //!
 //! What remains: until the engine has mounted it, whoever can rename a directory above can make the path lead elsewhere. Use these
-//! only where no guest can.
-
-use std::path::Path;
+//! only where no guest can, and compare by [`Handover::verify_in`].
 
 use cap_std::AmbientAuthority;
 
 use super::base::Mode;
-use super::granted::{Mount, Mounts};
+use super::handover::{Handed, Handover, Origin};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{MountPoint, SafeName};
-use crate::root::{Mounts as Crossing, Root};
 
 const OPERATION: &str = "hand over mount";
 
@@ -33,80 +28,86 @@ pub struct OciMount {
     pub kind: &'static str,
     /// The host path.
     pub source: String,
-    /// `bind,private,nosuid,nodev,nosymfollow`, and `ro` or `rw`.
+    /// `bind`, `private`, `nosuid`, `nodev`, and `ro` or `rw`. A granted directory is `nosymfollow` too; in those of the session the guest
+    /// follows its own links.
     pub options: Vec<&'static str>,
 }
 
-impl Mounts {
-    /// Where the guest sees a mount.
-    pub(super) fn target(&self, at: &MountPoint, mount: &Mount) -> String {
-        format!("{}/{}", at.as_str().trim_end_matches('/'), mount.alias())
-    }
-
-    /// Entries for an OCI runtime, each at `<at>/<alias>`.
+impl Handover {
+    /// Entries for an OCI runtime.
     ///
     /// # Errors
-    /// Those of [`Root::ambient_path`]; [`InvalidPath`](ErrorKind::InvalidPath) for a host path that is not UTF-8.
+    /// Those of [`Root::ambient_path`](crate::Root::ambient_path); [`InvalidPath`](ErrorKind::InvalidPath) for a host path that is
+    /// not UTF-8.
     ///
     /// # Races
     /// The paths are those of this moment.
-    pub fn oci(&self, at: &MountPoint, authority: AmbientAuthority) -> Result<Vec<OciMount>> {
-        let entry = |mount: &Mount| {
-            let options = vec!["bind", "private", "nosuid", "nodev", "nosymfollow", mount.mode().as_str()];
-            let source = source(mount, authority)?;
-            Ok(OciMount { destination: self.target(at, mount), kind: "bind", source, options })
-        };
-        self.iter().map(entry).collect()
-    }
-
-    /// Arguments `--mount type=bind,…` for docker and podman, each at `<at>/<alias>`.
-    ///
-    /// # Errors
-    /// Those of [`oci`](Self::oci), and [`InvalidPath`](ErrorKind::InvalidPath) for a path with a comma, a quote, a line break or
-    /// another control character, which the option cannot carry.
-    ///
-    /// # Races
-    /// The paths are those of this moment.
-    pub fn engine_args(&self, at: &MountPoint, authority: AmbientAuthority) -> Result<Vec<String>> {
-        let mut args = Vec::new();
-        for mount in self.iter() {
-            let (source, target) = (source(mount, authority)?, self.target(at, mount));
-            let splits = |text: &str| text.contains([',', '"', '\'']) || text.contains(char::is_control);
-            if splits(&source) || splits(&target) {
-                return Err(Error::new(OPERATION, mount.alias(), ErrorKind::InvalidPath)
-                    .with_detail("has a character that the option cannot carry"));
+    pub fn oci(&self, authority: AmbientAuthority) -> Result<Vec<OciMount>> {
+        let entry = |handed: &Handed| {
+            let mut options = vec!["bind", "private", "nosuid", "nodev", handed.mode.as_str()];
+            if handed.origin == Origin::Granted {
+                options.push("nosymfollow");
             }
-            let read_only = if mount.mode() == Mode::ReadOnly { ",readonly" } else { "" };
-            args.push("--mount".to_owned());
-            args.push(format!("type=bind,src={source},dst={target},bind-propagation=private{read_only}"));
-        }
-        Ok(args)
+            let source = handed.source(authority)?;
+            Ok(OciMount { destination: handed.target.clone(), kind: "bind", source, options })
+        };
+        self.0.iter().map(entry).collect()
     }
 
-    /// The aliases at which a guest sees something else than what was granted. `root` is the root directory of the guest, such as
-    /// `/proc/<pid>/root` of its first process.
+    /// Arguments `--mount type=bind,…` for docker and podman.
     ///
     /// # Errors
-    /// [`TooMany`](ErrorKind::TooMany) if no descriptor is left. What cannot be looked at is reported as something else.
+    /// Those of [`oci`](Self::oci), and [`InvalidPath`](ErrorKind::InvalidPath) for a path with a comma, a quote or a control
+    /// character, which the option cannot carry.
     ///
     /// # Races
-    /// It was true during the call.
-    pub fn verify_in(&self, root: &Root, at: &MountPoint) -> Result<Vec<SafeName>> {
-        // What is mounted in a guest are mounts.
-        let policy = root.policy().clone().with_mounts(Crossing::Cross);
-        let root = root.try_clone()?.with_policy(policy);
-        let is_there = |mount: &&Mount| {
-            let target = self.target(at, mount);
-            let found = root.metadata(Path::new(target.trim_start_matches('/')));
-            found.is_ok_and(|found| (found.dev(), found.ino()) == mount.identity())
+    /// The paths are those of this moment.
+    pub fn engine_args(&self, authority: AmbientAuthority) -> Result<Vec<String>> {
+        let args = |handed: &Handed| {
+            let (source, target) = handed.paths(authority, &[',', '"', '\''])?;
+            let read_only = if handed.mode == Mode::ReadOnly { ",readonly" } else { "" };
+            let how = "bind-propagation=private,bind-nonrecursive";
+            Ok(["--mount".to_owned(), format!("type=bind,src={source},dst={target},{how}{read_only}")])
         };
-        Ok(self.iter().filter(|mount| !is_there(mount)).map(|mount| mount.alias().clone()).collect())
+        Ok(self.0.iter().map(args).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// Arguments `--bind=…` and `--bind-ro=…` for systemd-nspawn, which sets neither `nosuid` nor `nodev`: give the guest user
+    /// ids of its own, by `--private-users`.
+    ///
+    /// # Errors
+    /// Those of [`oci`](Self::oci), and [`InvalidPath`](ErrorKind::InvalidPath) for a path with a colon, a backslash or a control
+    /// character.
+    ///
+    /// # Races
+    /// The paths are those of this moment.
+    pub fn nspawn_args(&self, authority: AmbientAuthority) -> Result<Vec<String>> {
+        let arg = |handed: &Handed| {
+            let (source, target) = handed.paths(authority, &[':', '\\'])?;
+            let option = if handed.mode == Mode::ReadOnly { "--bind-ro" } else { "--bind" };
+            Ok(format!("{option}={source}:{target}:norbind"))
+        };
+        self.0.iter().map(arg).collect()
     }
 }
 
-fn source(mount: &Mount, authority: AmbientAuthority) -> Result<String> {
-    let path = mount.to_hand_over().ambient_path(authority).map_err(|error| error.about(mount.alias()))?;
-    path.into_os_string().into_string().map_err(|_| {
-        Error::new(OPERATION, mount.alias(), ErrorKind::InvalidPath).with_detail("the host path is not UTF-8")
-    })
+impl Handed {
+    fn source(&self, authority: AmbientAuthority) -> Result<String> {
+        let path = self.root.ambient_path(authority).map_err(|error| error.about(&self.target))?;
+        path.into_os_string().into_string().map_err(|_| self.refuse("the host path is not UTF-8"))
+    }
+
+    /// Source and target, if an option can carry them in which `separators` have a meaning.
+    fn paths(&self, authority: AmbientAuthority, separators: &[char]) -> Result<(String, &str)> {
+        let source = self.source(authority)?;
+        let splits = |text: &str| text.contains(separators) || text.contains(char::is_control);
+        match splits(&source) || splits(&self.target) {
+            true => Err(self.refuse("has a character that the option cannot carry")),
+            false => Ok((source, &self.target)),
+        }
+    }
+
+    fn refuse(&self, why: &'static str) -> Error {
+        Error::new(OPERATION, &self.target, ErrorKind::InvalidPath).with_detail(why)
+    }
 }
