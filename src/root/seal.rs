@@ -93,7 +93,8 @@ impl Root {
     /// * What the host has mounted inside the directory is not seen: the directory beneath the mount point is.
     /// * The mount has no path. `/proc/self/fd/N` of such a handle reads as `/`, so a library that turns it into a path ends
     ///   in the host's own root. [`ambient_path`](Self::ambient_path) refuses.
-    /// * What is on a read-only mount is sealed [`ReadOnly`](Seal::ReadOnly), whatever `seal` says.
+    /// * What is on a read-only mount, or held by a handle that refuses changes, is sealed [`ReadOnly`](Seal::ReadOnly), whatever
+    ///   `seal` says.
     ///
     /// # Errors
     /// [`Denied`](crate::ErrorKind::Denied) without `CAP_SYS_ADMIN` in the user namespace that owns the mount namespace, or
@@ -116,7 +117,7 @@ impl Root {
         let failed = |errno| Error::without_subject(OPERATION, errno);
         let held = describe(self.as_fd()).map_err(failed)?;
         // The remount sets the flags anew, so what is read-only would become writable.
-        let seal = if self.enforced()?.read_only { Seal::ReadOnly } else { seal };
+        let seal = if self.read_only || self.enforced()?.read_only { Seal::ReadOnly } else { seal };
         let taken = seat.take(OPERATION)?;
         let sealed = self.bind(seal, &taken).map_err(failed)?;
         drop(taken);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use beneath::mounts::{Mode, Mount};
-use beneath::{ErrorKind, MountPoint, Result};
+use beneath::{ErrorKind, MountPoint, Result, Seal};
 use beneath_kit::namespace::with_private_mounts;
 use beneath_kit::operations::{Effect, OPERATIONS, RENAME_SOURCE};
 use beneath_kit::{Arena, kind};
@@ -75,6 +75,22 @@ fn a_sealed_mount_is_read_only_to_the_kernel_too() {
         assert!(arena.has("data/other/new"));
         let raw = rustix::fs::mkdirat(read_only.root(), "d", rustix::fs::Mode::RWXU);
         assert_eq!(raw, Err(rustix::io::Errno::ROFS));
+    });
+}
+
+#[test]
+fn a_handle_that_refuses_changes_cannot_be_sealed_into_one_that_takes_them() {
+    with_private_mounts(|| {
+        let arena = Arena::new();
+        furnish(&arena);
+        let asked = |mode| [request("x", "data", "shared", mode)];
+        for (mode, refused) in [(Mode::ReadOnly, Some(ErrorKind::Denied)), (Mode::ReadWrite, None)] {
+            let mounts = rules(&arena).grant("bob", &asked(mode)).unwrap();
+            let handle = mounts.get("x").unwrap().root().seal(Seal::ReadWrite, &arena.seat()).unwrap();
+            let written = handle.write_exclusive("new", "x").map_err(|error| error.kind());
+            assert_eq!(written.err(), refused, "{mode:?}");
+            assert_eq!(arena.has("data/shared/new"), refused.is_none(), "{mode:?}");
+        }
     });
 }
 
