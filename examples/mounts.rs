@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let refused = mount.write_exclusive(&GuestPath::new("new.rs")?, "");
     println!("  a write: {}", refused.err().map_or_else(String::new, |error| error.to_string()));
-    let bwrap = mounts.hand_over(&MountPoint::new("/mnt/host")?)?.bwrap();
+    let bwrap = mounts.hand_over(&MountPoint::new("/mnt/host")?)?.bwrap()?;
     println!("\nFor bubblewrap: {}", bwrap.args().join(" "));
     Ok(())
 }

@@ -36,8 +36,8 @@ fn session(arena: &Arena) -> Session {
     sessions(arena).create(&SessionId::new("s")).unwrap().0
 }
 
-/// A script in a guest that sees the system's programs and what `bwrap` mounts; none where bubblewrap is missing.
-fn start(bwrap: &Bwrap, more: &[&str], script: &str) -> Option<Child> {
+/// A script in a guest that sees the system's programs and what `args` mount; none where bubblewrap is missing.
+fn start(bwrap: &Bwrap, args: &[&str], script: &str) -> Option<Child> {
     let help = Command::new("bwrap").arg("--help").output();
     if !help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--ro-bind-fd")) {
         skip("there is no bubblewrap that takes descriptors");
@@ -50,10 +50,9 @@ fn start(bwrap: &Bwrap, more: &[&str], script: &str) -> Option<Child> {
             command.args(["--symlink", &format!("usr/{dir}"), &format!("/{dir}")]);
         }
     }
-    command.args(more).args(bwrap.args()).args(["/bin/sh", "-c", script]);
+    command.args(args).args(["/bin/sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    bwrap.inherit().unwrap();
-    Some(command.spawn().unwrap())
+    Some(bwrap.spawn(&mut command).unwrap())
 }
 
 /// What it prints; none where bubblewrap cannot do it.
@@ -70,7 +69,8 @@ fn end(child: Child) -> Option<String> {
 }
 
 fn in_guest(bwrap: &Bwrap, more: &[&str], script: &str) -> Option<String> {
-    start(bwrap, more, script).and_then(end)
+    let args: Vec<&str> = more.iter().copied().chain(bwrap.args().iter().map(String::as_str)).collect();
+    start(bwrap, &args, script).and_then(end)
 }
 
 #[test]
@@ -101,6 +101,45 @@ fn a_guest_in_bubblewrap_gets_what_was_granted_whatever_was_exchanged_since() {
     assert!(!arena.has("projects/was-app/new"));
 }
 
+/// A guest that had the descriptor of another's directory would open `..` of it.
+#[test]
+fn guests_that_are_started_at_once_inherit_nothing_of_each_other() {
+    let arena = Arena::new();
+    let at = at();
+    let bwraps = ["one", "two"].map(|name| {
+        let asked = [request(name, "data", name, Mode::ReadWrite)];
+        arena.dir(Path::new("data").join(name));
+        rules(&arena).grant("ada", &asked).unwrap().hand_over(&at).unwrap().bwrap().unwrap()
+    });
+    let seen_in = |bwrap: &Bwrap| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "for fd in /proc/self/fd/*; do readlink $fd; done"]).stdout(Stdio::piped());
+        let output = bwrap.spawn(&mut command).unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        ["data/one", "data/two"].map(|dir| said.lines().any(|line| line.ends_with(dir)))
+    };
+    std::thread::scope(|scope| {
+        for (bwrap, own) in bwraps.iter().zip([[true, false], [false, true]]) {
+            scope.spawn(move || (0..100).for_each(|_| assert_eq!(seen_in(bwrap), own)));
+        }
+    });
+    assert_eq!(seen_in(&Bwrap::default()), [false, false], "they stay inheritable");
+    let control =
+        rustix::io::fcntl_setfd(bwraps[1].descriptors().next().unwrap(), rustix::io::FdFlags::empty());
+    control.unwrap();
+    assert_eq!(seen_in(&bwraps[0]), [true, true], "control: what another thread has made inheritable");
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_an_error_and_leaves_nothing_inheritable() {
+    let arena = Arena::new();
+    let bwrap = granted(&arena).hand_over(&at()).unwrap().bwrap().unwrap();
+    assert_eq!(kind(bwrap.spawn(&mut Command::new("/nowhere/bwrap"))), ErrorKind::NotFound);
+    for held in bwrap.descriptors() {
+        assert!(rustix::io::fcntl_getfd(held).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
+
 /// bubblewrap binds no mount that is attached nowhere.
 #[test]
 fn what_is_sealed_is_handed_over_by_the_handle_of_before() {
@@ -124,7 +163,9 @@ fn what_is_sealed_is_handed_over_by_the_handle_of_before() {
             );
             let script = "exec 2>&1; cat /mnt/host/d/f /mnt/host/src/f; echo z >/session/workspace/made; \
                           echo x >/mnt/host/src/new";
-            let Some(said) = in_guest(&handed.bwrap(), &[], &format!("({script}); true")) else { return };
+            let Some(said) = in_guest(&handed.bwrap().unwrap(), &[], &format!("({script}); true")) else {
+                return;
+            };
             assert!(
                 said.starts_with("datamine") && said.trim_end().ends_with("Read-only file system"),
                 "{said}"
@@ -253,20 +294,19 @@ fn first_process(child: &mut Child) -> Option<Root> {
 fn a_guest_in_bubblewrap_sees_what_was_handed_over() {
     let arena = Arena::new();
     let (mounts, session) = (granted(&arena), session(&arena));
-    let handed = || session.hand_over(&mounts, &at()).unwrap();
-    let as_meant = handed().bwrap();
+    let handed = session.hand_over(&mounts, &at()).unwrap();
+    let bwrap = handed.bwrap().unwrap();
     // What an engine that forgets a flag, or mounts elsewhere, would do.
-    let mut args = as_meant.args().to_vec();
+    let mut args = bwrap.args().to_vec();
     let at_source = args.iter().position(|arg| arg == "/mnt/host/src").unwrap();
     args[at_source - 2] = "--bind-fd".to_owned();
     let [data, path] = ["/mnt/host/d".to_owned(), arena.at("data").to_str().unwrap().to_owned()];
     args.extend(["--bind".to_owned(), path, data.clone()]);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let wrong = [(data, Difference::Another), ("/mnt/host/src".to_owned(), Difference::Writable)];
-    for (bwrap, more, expected) in [(&as_meant, &[][..], &[][..]), (&Bwrap::default(), &args, &wrong)] {
-        as_meant.inherit().unwrap();
-        let Some(mut child) = start(bwrap, more, "echo; exec cat") else { return };
-        let seen = first_process(&mut child).map(|root| handed().verify_in(&root).unwrap());
+    for (args, expected) in [(bwrap.args(), &[][..]), (&args, &wrong)] {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let Some(mut child) = start(&bwrap, &args, "echo; exec cat") else { return };
+        let seen = first_process(&mut child).map(|root| handed.verify_in(&root).unwrap());
         drop(child.stdin.take());
         let mut complained = String::new();
         child.stderr.as_mut().unwrap().read_to_string(&mut complained).unwrap();
