@@ -50,7 +50,7 @@
 //! |---|---|---|
 //! | bubblewrap 0.10, or Debian's 0.8.0 | descriptors, by [`Handover::bwrap`] | the very directory that was granted |
 //! | an OCI runtime | [`Handover::oci`] in `config.json` | if no guest can rename the directories above |
-//! | docker, podman | [`Handover::engine_args`] | likewise; never `-v`, in which a colon is a second option |
+//! | docker, podman | [`Handover::docker_args`], [`Handover::podman_args`] | likewise; never `-v`, in which a colon is a second option |
 //! | systemd-nspawn | [`Handover::nspawn_args`] | likewise |
 //!
 //! Paths of the workspace itself that the host's calls must not change are

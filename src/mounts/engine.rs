@@ -54,7 +54,8 @@ impl Handover {
         self.0.iter().map(entry).collect()
     }
 
-    /// Arguments `--mount type=bind,…` for docker and podman.
+    /// Arguments `--mount type=bind,…` for docker, 25 or later. docker has no options for `nosuid` and `nodev`: start the guest with
+    /// `--security-opt=no-new-privileges` and without capabilities.
     ///
     /// # Errors
     /// Those of [`oci`](Self::oci), and [`InvalidPath`](ErrorKind::InvalidPath) for a path with a comma, a quote or a control
@@ -62,12 +63,29 @@ impl Handover {
     ///
     /// # Races
     /// The paths are those of this moment.
-    pub fn engine_args(&self, authority: AmbientAuthority) -> Result<Vec<String>> {
+    pub fn docker_args(&self, authority: AmbientAuthority) -> Result<Vec<String>> {
+        self.mount_args(authority, "bind-recursive=disabled")
+    }
+
+    /// Arguments `--mount type=bind,…` for podman; as [`docker_args`](Self::docker_args), with `nosuid` and `nodev`.
+    ///
+    /// # Errors
+    /// Those of [`docker_args`](Self::docker_args).
+    ///
+    /// # Races
+    /// The paths are those of this moment.
+    pub fn podman_args(&self, authority: AmbientAuthority) -> Result<Vec<String>> {
+        self.mount_args(authority, "bind-nonrecursive,nosuid,nodev")
+    }
+
+    /// Each of the two refuses the other's word for a mount that is not recursive.
+    fn mount_args(&self, authority: AmbientAuthority, how: &str) -> Result<Vec<String>> {
         let args = |handed: &Handed| {
             let (source, target) = handed.paths(authority, &[',', '"', '\''])?;
             let read_only = if handed.mode == Mode::ReadOnly { ",readonly" } else { "" };
-            let how = "bind-propagation=private,bind-nonrecursive";
-            Ok(["--mount".to_owned(), format!("type=bind,src={source},dst={target},{how}{read_only}")])
+            let option =
+                format!("type=bind,src={source},dst={target},bind-propagation=private,{how}{read_only}");
+            Ok(["--mount".to_owned(), option])
         };
         Ok(self.0.iter().map(args).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }

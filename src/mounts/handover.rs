@@ -87,7 +87,7 @@ impl Session {
     /// # let mounts = Mounts::default();
     /// let guest = session.hand_over(&mounts, &MountPoint::new("/mnt/host")?)?;
     /// let mut docker = std::process::Command::new("docker");
-    /// docker.args(["run", "--rm"]).args(guest.engine_args(ambient_authority())?).arg("agent-image");
+    /// docker.args(["run", "--rm"]).args(guest.docker_args(ambient_authority())?).arg("agent-image");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hand_over(&self, mounts: &Mounts, at: &MountPoint) -> Result<Handover> {

@@ -218,17 +218,39 @@ fn engines_get_the_paths_of_now() {
     assert_eq!(entries[1].destination, "/mnt/host/src");
     assert_eq!(entries[0].options, ["bind", "private", "nosuid", "nodev", "rw", "nosymfollow"]);
     assert_eq!(entries[1].options, ["bind", "private", "nosuid", "nodev", "ro", "nosymfollow"]);
-    let how = "bind-propagation=private,bind-nonrecursive";
-    let expected = [
-        "--mount".to_owned(),
-        format!("type=bind,src={data},dst=/mnt/host/d,{how}"),
-        "--mount".to_owned(),
-        format!("type=bind,src={source},dst=/mnt/host/src,{how},readonly"),
-    ];
-    assert_eq!(handed.engine_args(ambient_authority()).unwrap(), expected);
+    let expected = |how: &str| {
+        let how = format!("bind-propagation=private,{how}");
+        [
+            "--mount".to_owned(),
+            format!("type=bind,src={data},dst=/mnt/host/d,{how}"),
+            "--mount".to_owned(),
+            format!("type=bind,src={source},dst=/mnt/host/src,{how},readonly"),
+        ]
+    };
+    let docker = handed.docker_args(ambient_authority()).unwrap();
+    assert_eq!(docker, expected("bind-recursive=disabled"));
+    let podman = handed.podman_args(ambient_authority()).unwrap();
+    assert_eq!(podman, expected("bind-nonrecursive,nosuid,nodev"));
     let expected =
         [format!("--bind={data}:/mnt/host/d:norbind"), format!("--bind-ro={source}:/mnt/host/src:norbind")];
     assert_eq!(handed.nspawn_args(ambient_authority()).unwrap(), expected);
+}
+
+/// Without a daemon: the client reads its options first.
+#[test]
+fn docker_understands_its_arguments() {
+    let arena = Arena::new();
+    let args = granted(&arena).hand_over(&at()).unwrap().docker_args(ambient_authority()).unwrap();
+    let complaint = |args: &[String]| {
+        let mut command = Command::new("docker");
+        command.env("DOCKER_HOST", "unix:///nowhere/docker.sock").arg("create").args(args).arg("image");
+        command.output().ok().map(|output| String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let Some(said) = complaint(&args) else { return skip("there is no docker") };
+    assert!(said.contains("daemon") && !said.contains("invalid argument"), "{said}");
+    let unknown = [args[0].clone(), format!("{},no-such-option", args[1])];
+    let said = complaint(&unknown).unwrap();
+    assert!(said.contains("no-such-option"), "control: an option that it does not know: {said}");
 }
 
 #[test]
@@ -242,7 +264,8 @@ fn a_path_that_the_option_cannot_carry_is_refused() {
         let refused = |result: beneath::Result<Vec<String>>| {
             result.is_err_and(|error| error.kind() == ErrorKind::InvalidPath)
         };
-        assert_eq!(refused(handed.engine_args(ambient_authority())), engine, "{name}");
+        assert_eq!(refused(handed.docker_args(ambient_authority())), engine, "{name}");
+        assert_eq!(refused(handed.podman_args(ambient_authority())), engine, "{name}");
         assert_eq!(refused(handed.nspawn_args(ambient_authority())), nspawn, "{name}");
         assert!(handed.oci(ambient_authority()).is_ok(), "control: JSON carries it");
     }
