@@ -90,8 +90,8 @@ impl Handover {
         Ok(self.0.iter().map(args).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// Arguments `--bind=…` and `--bind-ro=…` for systemd-nspawn, which sets neither `nosuid` nor `nodev`: give the guest user
-    /// ids of its own, by `--private-users`.
+    /// Arguments `--bind=…` and `--bind-ro=…` for systemd-nspawn, which sets neither `nosuid` nor `nodev`. The guest must have user ids
+    /// of its own, by `--private-users`, and sees the owners of files as the host does (`idmap`).
     ///
     /// # Errors
     /// Those of [`oci`](Self::oci), and [`InvalidPath`](ErrorKind::InvalidPath) for a path with a colon, a backslash or a control
@@ -103,7 +103,7 @@ impl Handover {
         let arg = |handed: &Handed| {
             let (source, target) = handed.paths(authority, &[':', '\\'])?;
             let option = if handed.mode == Mode::ReadOnly { "--bind-ro" } else { "--bind" };
-            Ok(format!("{option}={source}:{target}:norbind"))
+            Ok(format!("{option}={source}:{target}:norbind,idmap"))
         };
         self.0.iter().map(arg).collect()
     }

@@ -231,8 +231,10 @@ fn engines_get_the_paths_of_now() {
     assert_eq!(docker, expected("bind-recursive=disabled"));
     let podman = handed.podman_args(ambient_authority()).unwrap();
     assert_eq!(podman, expected("bind-nonrecursive,nosuid,nodev"));
-    let expected =
-        [format!("--bind={data}:/mnt/host/d:norbind"), format!("--bind-ro={source}:/mnt/host/src:norbind")];
+    let expected = [
+        format!("--bind={data}:/mnt/host/d:norbind,idmap"),
+        format!("--bind-ro={source}:/mnt/host/src:norbind,idmap"),
+    ];
     assert_eq!(handed.nspawn_args(ambient_authority()).unwrap(), expected);
 }
 
@@ -398,4 +400,48 @@ fn a_guest_of_an_oci_runtime_gets_what_was_handed_over() {
         "{said}"
     );
     assert_eq!(arena.content("data/shared/new"), b"y\n");
+}
+
+#[test]
+fn a_guest_of_nspawn_gets_what_was_handed_over() {
+    let arena = Arena::new();
+    let (mounts, session) = (granted(&arena), session(&arena));
+    session.share().unwrap().write_exclusive("db", "shared").unwrap();
+    if !Path::new("/bin/busybox").exists() {
+        return skip("there is no busybox for the guest");
+    }
+    for dir in ["bin", "usr", "proc", "sys", "dev", "etc", "run", "tmp"] {
+        arena.dir(Path::new("image").join(dir));
+    }
+    fs::copy("/bin/busybox", arena.at("image/bin/sh")).unwrap();
+    let args = session.hand_over(&mounts, &at()).unwrap().nspawn_args(ambient_authority()).unwrap();
+    let script = "exec 2>&1; echo started; cat /mnt/host/src/f; echo; cat /share/db; echo; echo z >/session/workspace/made; \
+                  echo y >/mnt/host/d/new; (echo x >/share/db); echo x >/mnt/host/src/new";
+    let mut command = Command::new("systemd-nspawn");
+    command.args([
+        "--quiet",
+        "--register=no",
+        "--keep-unit",
+        "--machine=beneath-test",
+        "--private-users=pick",
+    ]);
+    command.arg("--directory").arg(arena.at("image")).args(args).args(["/bin/sh", "-c", script]);
+    let Ok(output) = command.stdin(Stdio::null()).output() else {
+        return skip("there is no systemd-nspawn");
+    };
+    let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    if !said.starts_with("started\n") {
+        return skip(&format!(
+            "systemd-nspawn starts no guest here: {}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
+    }
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..3], ["started", "mine", "shared"], "{said}");
+    assert!(
+        lines.len() == 5 && lines[3..].iter().all(|line| line.ends_with("Read-only file system")),
+        "{said}"
+    );
+    assert_eq!(arena.content("data/shared/new"), b"y\n");
+    assert_eq!(arena.content("sessions/s/guest/workspace/made"), b"z\n");
 }
