@@ -15,7 +15,7 @@ use super::base::Mode;
 use super::granted::Mounts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::MountPoint;
-use crate::root::{Mounts as Crossing, Root};
+use crate::root::{Links, Mounts as Crossing, Root};
 use crate::session::{MountAccess, Session};
 
 /// What to mount into a guest, and where.
@@ -75,8 +75,9 @@ impl Session {
     /// at `<at>/<alias>`.
     ///
     /// # Errors
-    /// [`InvalidPath`](ErrorKind::InvalidPath) if `at` is in a directory of the guest, or one of those in `at`: the guest could put
-    /// a link there; [`NotFound`](ErrorKind::NotFound) if the session was removed; [`TooMany`](ErrorKind::TooMany); and the kinds
+    /// [`InvalidPath`](ErrorKind::InvalidPath) if `at` is in a directory of the guest, or one of those in `at`, or if the config has
+    /// one of the session's own mount points in a directory that the guest can write to: the guest could put a link there;
+    /// [`NotFound`](ErrorKind::NotFound) if the session was removed; [`TooMany`](ErrorKind::TooMany); and the kinds
     /// of every resolution.
     ///
     /// ```
@@ -91,11 +92,23 @@ impl Session {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hand_over(&self, mounts: &Mounts, at: &MountPoint) -> Result<Handover> {
+        let own = self.handles_to_mount()?;
+        let refuse = |point: &MountPoint| {
+            Err(Error::new("hand over mounts", point.as_str(), ErrorKind::InvalidPath)
+                .with_detail("is in reach of the guest"))
+        };
+        for (number, (_, point, _)) in own.iter().enumerate() {
+            let holds = |(other, (_, target, access)): (usize, &(Root, MountPoint, MountAccess))| {
+                other != number && *access == MountAccess::ReadWrite && point.strip_prefix(target).is_some()
+            };
+            if own.iter().enumerate().any(holds) {
+                return refuse(point);
+            }
+        }
         let mut handed = Vec::new();
-        for (root, target, access) in self.handles_to_mount()? {
+        for (root, target, access) in own {
             if at.strip_prefix(&target).is_some() || target.strip_prefix(at).is_some() {
-                return Err(Error::new("hand over mounts", at.as_str(), ErrorKind::InvalidPath)
-                    .with_detail("is in reach of the guest"));
+                return refuse(at);
             }
             let mode = match access {
                 MountAccess::ReadOnly => Mode::ReadOnly,
@@ -119,8 +132,8 @@ impl Handover {
     /// # Races
     /// It was true during the call.
     pub fn verify_in(&self, root: &Root) -> Result<Vec<(String, Difference)>> {
-        // What is mounted in a guest are mounts.
-        let policy = root.policy().clone().with_mounts(Crossing::Cross);
+        // What is mounted in a guest are mounts. A link would be the guest's.
+        let policy = root.policy().clone().with_mounts(Crossing::Cross).with_links(Links::Refuse);
         let root = root.try_clone()?.with_policy(policy);
         let mut different = Vec::new();
         for handed in &self.0 {

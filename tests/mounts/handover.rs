@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use beneath::mounts::{Bwrap, Difference, Mode, Mounts, OciMount};
+use beneath::session::Parts;
 use beneath::{
-    ErrorKind, MountPoint, Root, Session, SessionId, Sessions, SessionsConfig, ambient_authority, safe_name,
+    ErrorKind, Links, MountPoint, Policy, Root, Session, SessionId, Sessions, SessionsConfig,
+    ambient_authority, safe_name,
 };
 use beneath_kit::namespace::with_private_mounts;
 use beneath_kit::{Arena, kind, skip};
@@ -204,6 +206,34 @@ fn a_mount_point_in_reach_of_the_guest_is_refused() {
     }
 }
 
+/// The guest makes `/session/share` a link, and the engine mounts the share wherever it leads.
+#[test]
+fn a_mount_point_of_the_session_in_a_directory_that_the_guest_writes_to_is_refused() {
+    let point = |path: &str| MountPoint::new(path).unwrap();
+    let places = |workspace: &str, inbox: &str| {
+        let places = Parts { inbox: point(inbox), outbox: point("/out"), workspace: point(workspace) };
+        SessionsConfig::default().with_places(places)
+    };
+    let cases = [
+        (SessionsConfig::default().with_share(point("/session/share")), true),
+        (SessionsConfig::default().with_share(point("/session")), true),
+        (places("/work", "/work/in"), true),
+        (places("/work", "/in").with_share(point("/work/share")), true),
+        (places("/work", "/work"), true),
+        (places("/work", "/worker/in").with_share(point("/share")), false),
+    ];
+    for (config, refused) in cases {
+        let arena = Arena::new();
+        let root = Root::open_ambient(arena.root(), ambient_authority()).unwrap();
+        let (session, _) = Sessions::new(root, config.clone()).create(&SessionId::new("s")).unwrap();
+        let handed = session.hand_over(&Mounts::default(), &point("/mnt"));
+        match refused {
+            true => assert_eq!(kind(handed), ErrorKind::InvalidPath, "{config:?}"),
+            false => assert!(handed.is_ok(), "{config:?}: {handed:?}"),
+        }
+    }
+}
+
 #[test]
 fn engines_get_the_paths_of_now() {
     let arena = Arena::new();
@@ -301,7 +331,13 @@ fn what_the_engine_has_mounted_is_compared_with_what_was_granted() {
         rustix::mount::unmount(&points[1], rustix::mount::UnmountFlags::DETACH).unwrap();
         fs::remove_dir(&points[1]).unwrap();
         arena.link("container/mnt/host/d", "../../elsewhere");
-        assert_eq!(verify(), [(d, Difference::Missing)]);
+        assert_eq!(verify(), [(d.clone(), Difference::Missing)]);
+        // A link that leads there now can lead elsewhere later, whatever the caller's root follows.
+        rustix::mount::mount_bind(arena.at("data/shared"), arena.at("container/elsewhere")).unwrap();
+        let _elsewhere = beneath_kit::namespace::Mounted([arena.at("container/elsewhere")]);
+        let following = Root::open_ambient(arena.at("container"), ambient_authority()).unwrap();
+        let following = following.with_policy(Policy::default().with_links(Links::FollowBeneath));
+        assert_eq!(handed.verify_in(&following).unwrap(), [(d, Difference::Missing)]);
     });
 }
 
