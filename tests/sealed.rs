@@ -432,3 +432,45 @@ fn a_claim_moves_within_one_seal() {
         assert!(!arena.has("s"));
     });
 }
+
+/// Through a seal the directory beneath a mount point shows, and the guest would never see what is delivered there.
+#[cfg(feature = "session")]
+#[test]
+fn a_session_that_has_a_file_system_of_its_own_is_not_used_sealed() {
+    use beneath::session::Parts;
+    use beneath::{MountPoint, SafeName, SessionId, Sessions, SessionsConfig};
+
+    let point = |path: &str| MountPoint::new(path).unwrap();
+    let places = Parts { inbox: point("/in"), outbox: point("/out"), workspace: point("/work") };
+    let configs = [
+        (SessionsConfig::default().with_share(point("/share")), ["guest", "host", "share"]),
+        (SessionsConfig::default().with_places(places), ["guest/inbox", "guest/outbox", "guest"]),
+    ];
+    for (config, mounted_at) in configs {
+        in_arena(|arena, seat| {
+            let sessions = Sessions::new(plain(arena.root()), config.clone());
+            let (team, id) = (SafeName::new("team").unwrap(), SessionId::new("s"));
+            sessions.group(&team).unwrap().create(&id).unwrap();
+            let sealed = sessions.clone().sealed(seat).unwrap();
+            let group = sealed.group(&team).unwrap();
+            for part in mounted_at {
+                let at = arena.at("team/s").join(part);
+                let mounted = Mounted([at.clone()]);
+                mount("tmpfs", &at, "tmpfs", MountFlags::empty(), None).unwrap();
+                sessions.group(&team).unwrap().create(&id).unwrap();
+                assert_eq!(kind(group.open(&id)), ErrorKind::Unsupported, "{part}");
+                assert_eq!(kind(group.create(&id)), ErrorKind::Unsupported, "{part}");
+                // What is beneath the mount point is old, whatever the guest does.
+                assert_eq!(kind(group.remove(&id)), ErrorKind::Unsupported, "{part}");
+                let swept = group.sweep(std::time::Duration::ZERO).unwrap();
+                assert_eq!((swept.removed, swept.is_complete()), (0, false), "{part}: {swept:?}");
+                drop(mounted);
+                let session = group.open(&id).unwrap();
+                assert!(session.verify().is_sound(), "{part}");
+            }
+            let _mounted = Mounted([arena.at("team")]);
+            mount("tmpfs", arena.at("team"), "tmpfs", MountFlags::empty(), None).unwrap();
+            assert_eq!(kind(sealed.group(&team)), ErrorKind::Unsupported);
+        });
+    }
+}

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use super::handle::Session;
 use super::handle::config::SessionsConfig;
 use super::handle::home::Home;
+use super::handle::identity::Identity;
 use super::handle::marker::{Kind, kind_of, look_at, mark_group, mark_session};
 use super::handle::parts::{GUEST, HOST, Part, Parts, SHARE, ensure_guest, ensure_host};
 use super::sweep::clock;
@@ -107,7 +108,8 @@ impl Sessions {
     /// follows no link and opens no device.
     ///
     /// Guest and host side of a session are on the same mount then, so messages are still claimed by moving them. Sessions that
-    /// have a file system of their own cannot be used so: a mount inside the directory is not seen. What is handed to whoever
+    /// have a file system of their own cannot be used so: a mount inside the directory is not seen. They are
+    /// [`Unsupported`](ErrorKind::Unsupported) when they are opened or made; mount nothing in one that is open. What is handed to whoever
     /// starts a guest, by [`Session::to_mount`] and others, is on the mount of before: few can bind one that is attached nowhere.
     ///
     /// # Errors
@@ -167,6 +169,7 @@ impl Sessions {
             self.publish(group, |dir| mark_group(dir, group.as_str()))?;
             found = look()?;
         }
+        self.refuse_mounted("open group", group.as_str())?;
         if let (Kind::Unmarked, Some(dir)) = &found
             && dir.list(".").map_err(|error| error.about(group))?.next().is_none()
         {
@@ -189,6 +192,23 @@ impl Sessions {
             (Kind::Unmarked, _) => taken("is not a group"),
             (other, _) => taken(other.reason()),
         }
+    }
+
+    /// A sealed directory shows what is beneath a mount point. Who is mounted there never sees what is put there.
+    fn refuse_mounted(&self, operation: &'static str, name: &str) -> Result<()> {
+        let Some(plain) = &self.plain else { return Ok(()) };
+        let apart =
+            self.config.places().map(|_| Part::ALL.map(|part| format!("{name}/{GUEST}/{}", part.name())));
+        let own = [GUEST, HOST, SHARE].map(|part| format!("{name}/{part}"));
+        for path in std::iter::once(name.to_owned()).chain(own).chain(apart.into_iter().flatten()) {
+            let (here, there) = (Identity::at(&self.root, &path), Identity::at(plain, &path));
+            // It may come or go between the two looks.
+            if here != there && here == Identity::at(&self.root, &path) {
+                return Err(Error::new(operation, name, ErrorKind::Unsupported)
+                    .with_detail("something is mounted in it, which a sealed directory does not show"));
+            }
+        }
+        Ok(())
     }
 
     fn refuse_reserved(&self, operation: &'static str, name: &str) -> Result<()> {
@@ -302,6 +322,7 @@ impl Sessions {
         match look_at(&self.root, id.as_str())? {
             (Kind::Nothing, _) => Ok(None),
             (Kind::Session, Some(dir)) => {
+                self.refuse_mounted("create session", id.as_str())?;
                 let filled = self.fill(id, &dir).and_then(|session| session.alive().map(|()| session));
                 match filled {
                     // A removal, or the guest, takes a level away while it is made.
@@ -344,7 +365,10 @@ impl Sessions {
     /// format; [`Busy`](ErrorKind::Busy) if others make and remove it without pause; and the kinds of every resolution.
     pub fn open(&self, id: &SessionId) -> Result<Session> {
         match look_at(&self.root, id.as_str())? {
-            (Kind::Session, Some(dir)) => self.assemble(id, &dir).map_err(|error| error.about(id)),
+            (Kind::Session, Some(dir)) => {
+                self.refuse_mounted("open session", id.as_str())?;
+                self.assemble(id, &dir).map_err(|error| error.about(id))
+            }
             (kind, _) => Err(Error::new("open session", id, ErrorKind::NotFound).with_detail(kind.reason())),
         }
     }

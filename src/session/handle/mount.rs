@@ -43,8 +43,8 @@ impl Session {
     /// give them to whoever starts the guest, and never to the guest.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if a directory was removed, or is not the one that a [sealed](crate::Sessions::sealed)
-    /// session holds; [`Escape`](ErrorKind::Escape) if it cannot be reached by a path from here;
+    /// [`NotFound`](ErrorKind::NotFound) if a directory was removed, or is not the one that a sealed session
+    /// holds; [`Escape`](ErrorKind::Escape) if it cannot be reached by a path from here;
     /// [`Unsupported`](ErrorKind::Unsupported) without a usable `/proc`; and the kinds of every resolution.
     ///
     /// # Races

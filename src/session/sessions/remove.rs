@@ -44,7 +44,8 @@ impl Sessions {
     /// [`Busy`](ErrorKind::Busy) if somebody holds the session's lock, it comes and goes, or it is itself a mount point;
     /// [`NotFound`](ErrorKind::NotFound) if `id` is a [group](Self::group) or anything else but a session;
     /// [`InvalidData`](ErrorKind::InvalidData) or [`Unsupported`](ErrorKind::Unsupported) if its marker is damaged or of a later
-    /// format; and the kinds of every resolution. Where there is no `flock`, nobody holds a lock.
+    /// format; [`Unsupported`](ErrorKind::Unsupported) if the sessions are sealed and something is mounted in this one;
+    /// and the kinds of every resolution. Where there is no `flock`, nobody holds a lock.
     ///
     /// # Races
     /// A guest that still runs keeps whatever it holds open, and may slow the removal until its budget is spent.
@@ -88,6 +89,7 @@ impl Sessions {
             (Kind::Group | Kind::Unmarked, _) => return refuse("is not a session"),
             (kind, _) => return refuse(kind.reason()),
         };
+        self.refuse_mounted("remove session", id.as_str())?;
         let lock = self.lock_to_remove(&dir).map_err(|error| error.about(id))?;
         if !due()? {
             return Ok(None);
