@@ -376,6 +376,19 @@ fn a_seat_that_lets_others_in_is_refused() {
     }
 }
 
+#[test]
+fn a_seat_of_somebody_else_is_refused() {
+    let arena = Arena::new();
+    let path = arena.beside("theirs");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    drop(Seat::open_ambient(&path, ambient_authority()).unwrap());
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+        return skip("files cannot be given away here");
+    }
+    assert_eq!(kind(Seat::open_ambient(&path, ambient_authority())), ErrorKind::Denied);
+}
+
 /// On a mount that is shared, a mount in the seat appears elsewhere too, and goes there too.
 #[test]
 fn nothing_stays_where_the_seat_is_shared() {

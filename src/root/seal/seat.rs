@@ -16,6 +16,7 @@ use cap_std::AmbientAuthority;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::geteuid;
 
 use super::super::metadata::{describe, describe_at};
 use super::super::{Access, Policy, Root};
@@ -39,8 +40,8 @@ impl Seat {
     /// Opens the seat at a host path, and unmounts what a process that was killed has left in it.
     ///
     /// # Errors
-    /// Those of [`Root::open_ambient`]; [`Denied`](ErrorKind::Denied) if its mode lets others in, or if something is left and
-    /// this process may not unmount it; [`Busy`](ErrorKind::Busy) if somebody else uses it for more than a second.
+    /// Those of [`Root::open_ambient`]; [`Denied`](ErrorKind::Denied) if it belongs to another user or its mode lets others in,
+    /// or if something is left and this process may not unmount it; [`Busy`](ErrorKind::Busy) if somebody else uses it for more than a second.
     ///
     /// ```
     /// use std::os::unix::fs::PermissionsExt as _;
@@ -56,7 +57,12 @@ impl Seat {
         let root = Root::open_ambient(path, authority).map_err(|error| error.again(OPERATION))?;
         let root = root.with_policy(Policy::default().with_access(Access::private()));
         let failed = |errno| Error::without_subject(OPERATION, errno);
-        if describe(root.as_fd()).map_err(failed)?.mode() & 0o077 != 0 {
+        let found = describe(root.as_fd()).map_err(failed)?;
+        // Its owner could put a link at the name that is mounted on, which the kernel follows.
+        if found.uid() != geteuid().as_raw() {
+            return Err(failed(Errno::ACCESS).with_detail("it belongs to somebody else"));
+        }
+        if found.mode() & 0o077 != 0 {
             return Err(failed(Errno::ACCESS).with_detail("its mode lets others in"));
         }
         match root.ensure_dir(MOUNT) {
