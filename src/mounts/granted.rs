@@ -210,11 +210,11 @@ impl Mounts {
         Ok((mount, rest.unwrap_or_else(GuestPath::top)))
     }
 
-    /// The mounts that are to be kept, and the aliases of the others.
+    /// The mounts that are to be kept, and the aliases of the other mounts.
     pub(super) fn keep(self, is_kept: impl Fn(&Mount) -> bool) -> (Self, Vec<String>) {
         let (mounts, others): (Vec<_>, Vec<_>) = self.mounts.into_iter().partition(is_kept);
         let others = others.into_iter().map(|mount| mount.alias.to_string()).collect();
-        (Self { mounts, missing: self.missing }, others)
+        (Self { mounts, missing: Vec::new() }, others)
     }
 
     /// The same mounts, each [sealed](Root::seal) by its mode.

@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed.
-    pub(super) fn alive(&self) -> Result<()> {
+    pub(crate) fn alive(&self) -> Result<()> {
         self.places.home.as_ref().map_or(Ok(()), Home::check)
     }
 

@@ -99,3 +99,62 @@ fn an_edited_record_is_judged_like_any_request() {
         assert_eq!(kind(Mounts::load(&session, &rules(&arena), "ada")), ErrorKind::InvalidData, "{damage}");
     }
 }
+
+/// A record that ends early is not a shorter record.
+#[test]
+fn a_part_of_a_record_is_damaged() {
+    let arena = Arena::new();
+    let session = saved(&arena);
+    let good = arena.content(RECORD);
+    for bytes in 0..good.len() {
+        fs::write(arena.at(RECORD), &good[..bytes]).unwrap();
+        let loaded = Mounts::load(&session, &rules(&arena), "ada");
+        assert_eq!(kind(loaded), ErrorKind::InvalidData, "{bytes} bytes");
+    }
+    fs::write(arena.at(RECORD), &good).unwrap();
+    assert!(Mounts::load(&session, &rules(&arena), "ada").unwrap().is_complete());
+}
+
+#[test]
+fn what_is_gone_from_an_optional_base_is_reported() {
+    let arena = Arena::new();
+    arena.dir("maybe/there");
+    let session = session(&arena);
+    let asked =
+        [request("x", "maybe", "there", Mode::ReadOnly), request("y", "maybe", "nothing", Mode::ReadOnly)];
+    let mounts = rules(&arena).grant("ada", &asked).unwrap();
+    assert_eq!(mounts.missing().iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["y"]);
+    mounts.save(&session).unwrap();
+    assert!(Mounts::load(&session, &rules(&arena), "ada").unwrap().is_complete());
+    fs::remove_dir(arena.at("maybe/there")).unwrap();
+    let loaded = Mounts::load(&session, &rules(&arena), "ada").unwrap();
+    assert_eq!(loaded.refused, [("x".to_owned(), Denial::PathNotFound)]);
+    assert!(!loaded.is_complete() && aliases(&loaded).is_empty());
+}
+
+#[test]
+fn those_that_are_denied_do_not_count_among_the_most() {
+    let arena = Arena::new();
+    let session = saved(&arena);
+    let loaded = Mounts::load(&session, &rules(&arena).with_most(1), "ada").unwrap();
+    assert_eq!(
+        (aliases(&loaded), &loaded.refused[..]),
+        (vec!["d"], &[("src".to_owned(), Denial::TooManyMounts)][..])
+    );
+    let narrower = rules(&arena).with_base(base(&arena, "data")).with_most(1);
+    let loaded = Mounts::load(&session, &narrower, "ada").unwrap();
+    assert_eq!(
+        (aliases(&loaded), &loaded.refused[..]),
+        (vec!["src"], &[("d".to_owned(), Denial::NotAuthorized)][..])
+    );
+}
+
+#[test]
+fn a_session_that_was_removed_has_no_record() {
+    let arena = Arena::new();
+    let session = saved(&arena);
+    let mounts = Mounts::load(&session, &rules(&arena), "ada").unwrap().mounts;
+    fs::rename(arena.at("sessions/s"), arena.at("sessions/.removed-s")).unwrap();
+    assert_eq!(kind(mounts.save(&session)), ErrorKind::NotFound);
+    assert_eq!(kind(Mounts::load(&session, &rules(&arena), "ada")), ErrorKind::NotFound);
+}
