@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use beneath::{ErrorKind, Root, Seal, Seat, ambient_authority};
 use beneath_kit::namespace::{Mounted, with_private_mounts};
 use beneath_kit::operations::{Effect, Leaf, OPERATIONS, Operation, RENAME_SOURCE};
+use beneath_kit::seccomp::{Denial, denied};
 use beneath_kit::{Arena, child, kind, skip};
 use cap_std::fs::Dir;
 use nix::libc;
@@ -406,6 +407,31 @@ fn nothing_stays_where_the_seat_is_shared() {
         let sealed = plain(arena.root()).seal(Seal::ReadWrite, &seat).unwrap();
         assert_eq!(mounts(), before);
         assert!(sealed.enforced().unwrap().detached);
+    });
+}
+
+/// As under a profile of a container engine.
+#[test]
+fn a_profile_that_forbids_a_call_leaves_nothing_mounted() {
+    in_arena(|arena, seat| {
+        arena.file("f", "x").link("link", "f");
+        let root = plain(arena.root());
+        for errno in [Errno::NOSYS, Errno::PERM] {
+            let before = mounts();
+            let sealed = denied(&[Denial::OpenTree(errno)], || root.seal(Seal::ReadWrite, seat)).unwrap();
+            assert!(sealed.enforced().unwrap().detached, "{errno}");
+            let followed = Dir::from(sealed.try_clone().unwrap()).read("link");
+            assert_eq!(followed.unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()), "{errno}");
+            assert_eq!(sealed.read_contained("f", 9).unwrap(), b"x", "{errno}");
+            for denial in [Denial::Statx(errno), Denial::Mount(errno)] {
+                let refused = denied(&[denial], || root.seal(Seal::ReadWrite, seat)).unwrap_err().kind();
+                assert!(
+                    matches!(refused, ErrorKind::Unsupported | ErrorKind::Denied),
+                    "{denial:?}: {refused}"
+                );
+            }
+            assert_eq!(mounts(), before, "{errno}");
+        }
     });
 }
 

@@ -41,7 +41,8 @@ impl Seat {
     ///
     /// # Errors
     /// Those of [`Root::open_ambient`]; [`Denied`](ErrorKind::Denied) if it belongs to another user or its mode lets others in,
-    /// or if something is left and this process may not unmount it; [`Busy`](ErrorKind::Busy) if somebody else uses it for more than a second.
+    /// or if something is left and this process may not unmount it;
+    /// [`Unsupported`](ErrorKind::Unsupported) before Linux 5.8; [`Busy`](ErrorKind::Busy) if somebody else uses it for more than a second.
     ///
     /// ```
     /// use std::os::unix::fs::PermissionsExt as _;
@@ -129,6 +130,8 @@ impl Taken<'_> {
     /// Unmounts whatever is mounted there.
     pub(super) fn clear(&self) -> rustix::io::Result<()> {
         let seat = describe(self.seat())?.mount();
+        // Before 5.8 a mount of the same file system looks like the seat, and would stay.
+        seat.known().ok_or(Errno::OPNOTSUPP)?;
         for _ in 0..LEFT {
             if describe_at(self.seat(), MOUNT)?.mount().is(seat) {
                 return Ok(());

@@ -37,6 +37,10 @@ pub enum Denial {
     RemoveDir(Errno),
     /// `statx`.
     Statx(Errno),
+    /// `open_tree`, as an old kernel (ENOSYS) or a strict profile (EPERM) answers it.
+    OpenTree(Errno),
+    /// `mount`, as a strict profile answers it.
+    Mount(Errno),
     /// `flock`.
     Flock(Errno),
     /// `copy_file_range`.
@@ -68,6 +72,8 @@ impl Denial {
             }
             Self::RemoveDir(errno) => (libc::SYS_unlinkat, set(2, AT_REMOVEDIR), errno),
             Self::Statx(errno) => (libc::SYS_statx, None, errno),
+            Self::OpenTree(errno) => (libc::SYS_open_tree, None, errno),
+            Self::Mount(errno) => (libc::SYS_mount, None, errno),
             Self::Flock(errno) => (libc::SYS_flock, None, errno),
             Self::CopyRange(errno) => (libc::SYS_copy_file_range, None, errno),
             Self::TimesEmptyPath(errno) => (libc::SYS_utimensat, set(3, AT_EMPTY_PATH), errno),
