@@ -9,7 +9,7 @@ mod read_only;
 mod table;
 
 use beneath::mounts::{Base, Mode, NamePatterns, Request, Rules};
-use beneath::{GuestPath, Root, ambient_authority, safe_name};
+use beneath::{GuestPath, Policy, ResolverChoice, Root, ambient_authority, safe_name};
 use beneath_kit::Arena;
 
 fn names(patterns: &[&str]) -> NamePatterns {
@@ -21,12 +21,22 @@ fn path(text: &str) -> GuestPath {
 }
 
 fn base(arena: &Arena, name: &str) -> Base {
+    base_by(arena, name, ResolverChoice::Auto)
+}
+
+fn base_by(arena: &Arena, name: &str, resolver: ResolverChoice) -> Base {
     let root = Root::open_ambient(arena.dir(name).at(name), ambient_authority()).unwrap();
-    Base::new(safe_name(name).unwrap(), root)
+    Base::new(safe_name(name).unwrap(), root.with_policy(Policy::default().with_resolver(resolver)))
 }
 
 /// The rules that all tests use.
 fn rules(arena: &Arena) -> Rules {
+    rules_by(arena, ResolverChoice::Auto)
+}
+
+/// The same, with bases that are looked up by this resolver.
+fn rules_by(arena: &Arena, resolver: ResolverChoice) -> Rules {
+    let base = |arena, name: &str| base_by(arena, name, resolver);
     Rules::new()
         .with_reserved(["Mine"])
         .with_base(base(arena, "projects").with_users(["ada"]))

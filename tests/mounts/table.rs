@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use beneath::ResolverChoice;
 use beneath::mounts::{Denial, Mode, Rules};
 use beneath_kit::namespace::{Mounted, with_private_mounts};
-use beneath_kit::{Arena, for_each_resolver};
+use beneath_kit::{Arena, for_each_resolver, resolvers};
 
-use crate::{path, request, rules};
+use crate::{path, request, rules, rules_by};
 
 const REQUESTS: &str = include_str!("requests.tsv");
 
@@ -49,9 +50,13 @@ fn mode(text: &str) -> Mode {
 
 #[test]
 fn every_request_gets_its_code() {
+    resolvers().into_iter().for_each(every_request_gets_its_code_by);
+}
+
+fn every_request_gets_its_code_by(resolver: ResolverChoice) {
     let arena = Arena::new();
     furnish(&arena);
-    let (rules, before) = (rules(&arena), arena.snapshot());
+    let (rules, before) = (rules_by(&arena, resolver), arena.snapshot());
     let rows: Vec<Vec<&str>> = REQUESTS
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -74,10 +79,10 @@ fn every_request_gets_its_code() {
             }
             Err(denials) => denials.iter().next().unwrap().1.code(),
         };
-        assert_eq!(found, code, "{row:?}");
+        assert_eq!(found, code, "{resolver:?}: {row:?}");
         seen.insert(found);
     }
-    // Those that no single request can show have tests of their own; openat2 itself never says that a path has left.
+    // Those that no single request can show have tests of their own; neither resolver ever says that a path has left.
     let elsewhere = [
         Denial::Disabled,
         Denial::TooManyMounts,
@@ -144,8 +149,11 @@ fn what_is_mounted_in_a_base_is_not_entered() {
         furnish(&arena);
         let _mounted = Mounted([arena.at("projects/app/src")]);
         rustix::mount::mount_bind(arena.outside(), arena.at("projects/app/src")).unwrap();
-        for subpath in ["app/src", "app/src/sub"] {
-            let denials = rules(&arena).grant("ada", &[request("x", "projects", subpath, Mode::ReadOnly)]);
+        let spelled =
+            ["app/src", "app/src/sub"].map(|subpath| resolvers().into_iter().map(move |by| (by, subpath)));
+        for (resolver, subpath) in spelled.into_iter().flatten() {
+            let denials =
+                rules_by(&arena, resolver).grant("ada", &[request("x", "projects", subpath, Mode::ReadOnly)]);
             assert_eq!(denials.unwrap_err().iter().next().unwrap().1, Denial::CrossDevice);
         }
     });
@@ -153,11 +161,12 @@ fn what_is_mounted_in_a_base_is_not_entered() {
 
 #[test]
 fn a_link_swapped_in_after_the_grant_changes_nothing() {
-    for_each_resolver(|_, arena| {
+    for_each_resolver(|root, arena| {
         furnish(arena);
         arena.file("projects/app/src/secret", "mine");
-        let mounts =
-            rules(arena).grant("ada", &[request("x", "projects", "app/src", Mode::ReadOnly)]).unwrap();
+        let mounts = rules_by(arena, root.policy().resolver())
+            .grant("ada", &[request("x", "projects", "app/src", Mode::ReadOnly)])
+            .unwrap();
         let naive = arena.at("projects/app/src").canonicalize().unwrap();
         assert!(naive.starts_with(arena.at("projects").canonicalize().unwrap()));
         fs::rename(arena.at("projects/app/src"), arena.at("projects/app/away")).unwrap();
