@@ -4,7 +4,7 @@
 //! a mount that is attached nowhere has no path at all: the kernel reports `/`, which is the host's own root.
 //!
 //! Defence: flags are read from the descriptor. A path is returned only if the mount is attached in this thread's namespace,
-//! and if opening the path anew, without following a link, gives the same directory on the same mount.
+//! and if opening the path anew gives the same directory on the same mount; without following a link, where there is openat2.
 //!
 //! What remains: the path is true at that moment. Whoever can rename a directory above it can make it lead elsewhere later.
 

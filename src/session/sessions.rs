@@ -30,7 +30,6 @@ use std::sync::Arc;
 use super::handle::Session;
 use super::handle::config::SessionsConfig;
 use super::handle::home::Home;
-use super::handle::identity::Identity;
 use super::handle::marker::{Kind, kind_of, look_at, mark_group, mark_session};
 use super::handle::parts::{GUEST, HOST, Part, Parts, SHARE, ensure_guest, ensure_host};
 use super::sweep::clock;
@@ -201,9 +200,10 @@ impl Sessions {
             self.config.places().map(|_| Part::ALL.map(|part| format!("{name}/{GUEST}/{}", part.name())));
         let own = [GUEST, HOST, SHARE].map(|part| format!("{name}/{part}"));
         for path in std::iter::once(name.to_owned()).chain(own).chain(apart.into_iter().flatten()) {
-            let (here, there) = (Identity::at(&self.root, &path), Identity::at(plain, &path));
+            let look = |root: &Root| root.metadata(&path).map(|found| (found.dev(), found.ino())).ok();
+            let (here, there) = (look(&self.root), look(plain));
             // It may come or go between the two looks.
-            if here != there && here == Identity::at(&self.root, &path) {
+            if here != there && here == look(&self.root) {
                 return Err(Error::new(operation, name, ErrorKind::Unsupported)
                     .with_detail("something is mounted in it, which a sealed directory does not show"));
             }
