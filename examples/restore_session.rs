@@ -13,10 +13,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Event, Mirrored, OnLocal, Overwrites, Places, Prefix, RestoreReport, Restored,
-    Source,
+    Artifacts, Deletions, Event, Mirrored, OnLocal, Overwrites, Prefix, RestoreReport, Restored, Source,
 };
-use beneath::{Root, SafePath, ambient_authority};
+use beneath::{Root, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
 use indicatif::{ProgressBar, ProgressStyle};
 use object_store::ObjectStoreExt as _;
 use object_store::memory::InMemory;
@@ -64,18 +63,15 @@ async fn run() -> Result<()> {
         None => (memory().await?, Prefix::at(&SafePath::new("sessions/demo")?)),
     };
 
-    // The guest sees `workspace`; the other two are the host's own.
-    let open = |name: &str| {
-        std::fs::create_dir_all(home.join(name))?;
-        Result::Ok(Root::open_ambient(home.join(name), ambient_authority())?)
-    };
-    let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+    std::fs::create_dir_all(&home)?;
+    let sessions = Sessions::new(Root::open_ambient(&home, ambient_authority())?, SessionsConfig::default());
+    let (session, _) = sessions.create(&SessionId::new("demo"))?;
 
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
         "{msg:10} [{bar:24}] {bytes}/{total_bytes} {bytes_per_sec}",
     )?);
     let shown = bar.clone();
-    let artifacts = Artifacts::new(source, prefix, places)?.with_progress(move |event| match event {
+    let artifacts = Artifacts::new(source, prefix, &session).with_progress(move |event| match event {
         Event::Entered(step) => shown.set_message(format!("{step:?}").to_lowercase()),
         Event::Planned { bytes, .. } => shown.set_length(*bytes),
         Event::Moved { bytes, .. } => shown.inc(*bytes),
@@ -95,11 +91,11 @@ async fn run() -> Result<()> {
     }
 
     out("\nThe guest edits one file, makes another, deletes a third and plants a link. Mirror:")?;
-    let workspace = home.join("workspace");
-    std::fs::write(workspace.join("report.md"), "# Findings, second edition")?;
-    std::fs::write(workspace.join("data/more.csv"), "a,b\n3,4\n")?;
-    std::fs::remove_file(workspace.join("frames/007.bin"))?;
-    std::os::unix::fs::symlink("/etc/passwd", workspace.join("data/passwd"))?;
+    let workspace = session.workspace();
+    workspace.replace("report.md", "# Findings, second edition")?;
+    workspace.write_exclusive("data/more.csv", "a,b\n3,4\n")?;
+    workspace.remove_file("frames/007.bin")?;
+    workspace.symlink("/etc/passwd", "data/passwd")?;
     let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?;
     for outcome in &report.outcomes {
         match outcome {

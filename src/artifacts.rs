@@ -52,8 +52,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use beneath::artifacts::{Artifacts, Ended, OnLocal, Places, Prefix, Source};
-//! use beneath::{Root, SafePath, SessionId, ambient_authority};
+//! use beneath::artifacts::{Artifacts, Ended, OnLocal, Prefix, Source};
+//! use beneath::{Root, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
 //! use object_store::{ObjectStoreExt, memory::InMemory};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -63,22 +63,22 @@
 //! store.put(&"sessions/s1/skills/evil.md".into(), "never comes in".into()).await?;
 //!
 //! # let home = tempfile::tempdir()?;
-//! # for name in ["workspace", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
-//! let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
-//! let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+//! let root = Root::open_ambient(home.path(), ambient_authority())?;
+//! let (session, _) = Sessions::new(root, SessionsConfig::default()).create(&SessionId::new("s1"))?;
 //! let prefix = Prefix::session(&SessionId::new("s1"));
-//! let artifacts = Artifacts::new(Source::memory(store), prefix, places)?;
+//! let artifacts = Artifacts::new(Source::memory(store), prefix, &session);
 //!
 //! let report = artifacts.restore(OnLocal::ColdStart).await?;
 //! assert_eq!(report.ended, Ended::Complete);
 //! assert_eq!(report.placed(), 1);
 //! assert_eq!(report.refused().count(), 1);
-//! assert_eq!(std::fs::read(home.path().join("workspace/out/report.txt"))?, b"hello");
+//! assert_eq!(session.workspace().read_contained("out/report.txt", 64)?, b"hello");
 //! # Ok(())
 //! # }
 //! ```
 
 mod bundle;
+mod client;
 mod disk;
 mod key;
 mod live;
@@ -119,37 +119,38 @@ pub use crate::tree::{Diff, Hashing, ObjectLimits, Snapshot};
 
 use crate::error::Result;
 use crate::name::SafeName;
-use progress::Progress;
+use crate::session::Session;
+use client::Client;
+use disk::blocking;
 
 /// The files of one session and the objects that hold them. Cheap to clone.
+///
+/// The workspace is an entry that the guest can replace, so each call opens it anew. What the host remembers between two calls
+/// is on the host's side of the session.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
-    source: Source,
-    prefix: Prefix,
-    places: Arc<Places>,
+    client: Client,
+    session: Session,
     reserved: Vec<SafeName>,
-    limits: ObjectLimits,
-    retry: Retry,
-    concurrency: usize,
-    progress: Progress,
 }
 
 impl Artifacts {
-    /// Connects the objects under `prefix` with the directories of a session.
+    /// Connects the objects under `prefix` with the workspace of `session`.
     ///
-    /// # Errors
-    /// [`ErrorKind::CrossDevice`](crate::ErrorKind::CrossDevice) if staging and workspace are not on one mount.
-    pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
-        Ok(Self {
-            source,
-            prefix,
-            places: places.prepared()?,
-            reserved: vec![SafeName::new("skills")?],
-            limits: ObjectLimits::default(),
-            retry: Retry::default(),
-            concurrency: 16,
-            progress: Progress::default(),
-        })
+    /// The workspace and the host's side of the session must be on one mount, or every call fails with
+    /// [`CrossDevice`](crate::ErrorKind::CrossDevice). A call fails with [`Symlink`](crate::ErrorKind::Symlink),
+    /// [`NotDirectory`](crate::ErrorKind::NotDirectory) or [`NotFound`](crate::ErrorKind::NotFound) if the guest has replaced its
+    /// workspace by something else; [`Session::repair`] puts it back.
+    #[must_use]
+    pub fn new(source: Source, prefix: Prefix, session: &Session) -> Self {
+        let reserved = SafeName::new("skills").into_iter().collect();
+        Self { client: Client::new(source, prefix), session: session.clone(), reserved }
+    }
+
+    /// The directories of the session, with its workspace as it is now.
+    async fn open(&self) -> Result<Arc<Places>> {
+        let session = self.session.clone();
+        blocking("open", move || Places::of(&session)?.prepared()).await
     }
 
     /// Names at the top of the workspace that neither come in from the store nor go out to it; at first `skills`.
@@ -162,40 +163,40 @@ impl Artifacts {
     /// Takes in no more than `limits`.
     #[must_use]
     pub fn with_limits(mut self, limits: ObjectLimits) -> Self {
-        self.limits = limits;
+        self.client.limits = limits;
         self
     }
 
     /// Retries as `retry` says.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
-        self.retry = retry;
+        self.client.retry = retry;
         self
     }
 
     /// Moves up to `objects` objects at a time; at first 16.
     #[must_use]
     pub fn with_concurrency(mut self, objects: usize) -> Self {
-        self.concurrency = objects.max(1);
+        self.client.concurrency = objects.max(1);
         self
     }
 
     /// Reports every event to `listener`, on the thread where it happens: it should be quick.
     #[must_use]
     pub fn with_progress(mut self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        self.progress = Progress::to(listener);
+        self.client = self.client.with_progress(listener);
         self
     }
 
     /// Where the objects are.
     #[must_use]
     pub fn source(&self) -> &Source {
-        &self.source
+        &self.client.source
     }
 
     /// The prefix of their keys.
     #[must_use]
     pub fn prefix(&self) -> &Prefix {
-        &self.prefix
+        &self.client.prefix
     }
 }

@@ -70,13 +70,15 @@ impl Artifacts {
                 Error::new("materialise", path, ErrorKind::InvalidPath).with_detail("top name is reserved")
             );
         }
-        let key = self.prefix.key(path)?;
-        let head = self.retry.about(&self.progress, path).within(self.retry.silence());
-        let Some(object) = head.run(|_| self.source.backend().head(&key)).await? else { return Ok(None) };
+        let key = self.client.prefix.key(path)?;
+        let head = self.client.retry.about(&self.client.progress, path).within(self.client.retry.silence());
+        let Some(object) = head.run(|_| self.client.source.backend().head(&key)).await? else {
+            return Ok(None);
+        };
         let object =
             Planned { path: path.clone(), size: object.size, etag: object.etag.map(String::into_boxed_str) };
-        let fetcher = Fetcher::new(self, self.prefix.clone());
-        let target = Leaf { places: Arc::clone(&self.places), path: path.clone(), policy };
+        let fetcher = Fetcher::new(&self.client, self.client.prefix.clone());
+        let target = Leaf { places: self.open().await?, path: path.clone(), policy };
         let fetched = match fetcher.fetch(&object, target.clone()).await {
             Ok(arrived) => match arrived.content {
                 Content::Filed { size, .. } => Ok(size),
@@ -109,22 +111,21 @@ impl Artifacts {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use beneath::artifacts::{Artifacts, OnLocal, Places, Prefix, Source};
-    /// # use beneath::{Root, SafePath, SessionId, ambient_authority};
+    /// # use beneath::artifacts::{Artifacts, OnLocal, Prefix, Source};
+    /// # use beneath::{Root, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let home = tempfile::tempdir()?;
-    /// # for name in ["workspace", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
-    /// # let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
-    /// # let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+    /// # let sessions = Sessions::new(Root::open_ambient(home.path(), ambient_authority())?, SessionsConfig::default());
+    /// # let (session, _) = sessions.create(&SessionId::new("s1"))?;
     /// # let source = Source::memory(Arc::new(object_store::memory::InMemory::new()));
-    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), places)?;
+    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), &session);
     /// let path = SafePath::new("out/report.txt")?;
     /// let put = artifacts.put(&path, "done").await?;
     /// assert!(put.is_complete());
     /// assert_eq!(put.key, "sessions/s1/out/report.txt");
     ///
-    /// std::fs::remove_file(home.path().join("workspace/out/report.txt"))?;
+    /// session.workspace().remove_file("out/report.txt")?;
     /// assert!(artifacts.materialise(&path, OnLocal::Fail).await?.is_some());
     /// # Ok(())
     /// # }
@@ -134,21 +135,22 @@ impl Artifacts {
             return Err(Error::new("put", path, ErrorKind::InvalidPath).with_detail("top name is reserved"));
         }
         let bytes = bytes.into();
-        let key = self.prefix.key(path)?;
-        let (guard, busy) = match lock(&self.places.state).await {
+        let key = self.client.prefix.key(path)?;
+        let places = self.open().await?;
+        let (guard, busy) = match lock(&places.state).await {
             Ok(guard) => (Some(guard), None),
             Err(error) => (None, Some(error)),
         };
-        let (places, wanted, content) = (Arc::clone(&self.places), path.clone(), bytes.clone());
-        let held = guard.clone();
+        let (held, wanted, content) = (Arc::clone(&places), path.clone(), bytes.clone());
+        let guarded = guard.clone();
         let intent = blocking("put", move || {
             if let Some(parent) = wanted.parent() {
-                places.workspace.ensure_dir(parent)?;
+                held.workspace.ensure_dir(parent)?;
             }
-            places.workspace.replace(&wanted, &content)?;
+            held.workspace.replace(&wanted, &content)?;
             let digest: Digest = Sha256::digest(&content).into();
-            match held {
-                Some(_) => Ok(Some((Intent::note(&places.state, &wanted, &digest)?, digest))),
+            match guarded {
+                Some(_) => Ok(Some((Intent::note(&held.state, &wanted, &digest)?, digest))),
                 None => Ok(None),
             }
         })
@@ -157,14 +159,14 @@ impl Artifacts {
             let busy = busy.unwrap_or_else(|| Error::new("put", path, ErrorKind::Busy));
             return Ok(Put { key, uploaded: Err(busy) });
         };
-        let room = Room::beside(&self.limits, std::iter::empty());
-        let uploader = Uploader::new(self, room, Uploads::default());
+        let room = Room::beside(&self.client.limits, std::iter::empty());
+        let uploader = Uploader::new(&self.client, &places, room, Uploads::default());
         let size = bytes.len() as u64;
         let uploaded = match uploader.put_whole(&key, path, bytes, Condition::Always).await {
             Ok(etag) => {
                 let record =
                     Record { path: path.clone(), size, etag: etag.map(Into::into), digest, stamp: None };
-                let places = Arc::clone(&self.places);
+                let places = Arc::clone(&places);
                 blocking("put", move || {
                     Base::append(&places.state, &record)?;
                     intent.done()?;
@@ -184,7 +186,7 @@ impl Artifacts {
     /// # Errors
     /// [`ErrorKind::Unsupported`] if the source has no signer.
     pub async fn signed_url(&self, path: &SafePath, valid: Duration) -> Result<String> {
-        self.source.backend().sign(&self.prefix.key(path)?, valid).await
+        self.client.source.backend().sign(&self.client.prefix.key(path)?, valid).await
     }
 }
 

@@ -3,14 +3,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{Bundle, Bundles, Change, Event, Manifest, ObjectLimits, Places, Prefix, Source};
+use beneath::artifacts::{Bundle, Bundles, Change, Event, Manifest, ObjectLimits, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
 
 use crate::support::{self, Home};
 
 pub(crate) fn bundles_at(home: &std::path::Path, source: &Source) -> Bundles {
-    let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
-    let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
+    let places = support::places_at(home);
     Bundles::new(source.clone(), Prefix::at(&SafePath::new("skills").unwrap()), places).unwrap()
 }
 

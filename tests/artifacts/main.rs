@@ -7,6 +7,7 @@ mod bundle;
 mod clouds;
 mod conformance;
 mod faults;
+mod findings;
 mod http;
 mod keys;
 mod kill;

@@ -14,7 +14,7 @@ fn write(path: &Path, content: &[u8]) {
 
 /// Takes a workspace that has anything in it for one that is restored.
 pub(crate) async fn restore(home: &Path, source: &Source) {
-    let workspace = home.join("workspace");
+    let workspace = support::place_at(home, "workspace");
     if fs::read_dir(&workspace).unwrap().next().is_some() {
         return;
     }
@@ -29,7 +29,7 @@ pub(crate) async fn restore(home: &Path, source: &Source) {
 
 /// Notes what is in the store before it is there.
 pub(crate) async fn mirror(home: &Path, source: &Source) {
-    let (workspace, note) = (home.join("workspace"), home.join("state/note"));
+    let (workspace, note) = (support::place_at(home, "workspace"), support::place_at(home, "state/note"));
     let (tree, before) = tokio::task::spawn_blocking(move || {
         let tree = support::tree_at(&workspace);
         let before = fs::read_to_string(&note).unwrap_or_default();
@@ -51,13 +51,13 @@ pub(crate) async fn mirror(home: &Path, source: &Source) {
         }
     }
     // What a progress bar would do once all is over.
-    let done = home.join("state/done");
+    let done = support::place_at(home, "state/done");
     tokio::task::spawn_blocking(move || write(&done, b"done")).await.unwrap();
 }
 
 /// Writes the new version over the old one, in place.
 pub(crate) async fn install(home: &Path, source: &Source, version: &str) {
-    let area = home.join("workspace/pdf tools");
+    let area = support::place_at(home, "workspace/pdf tools");
     let mut files = Vec::new();
     let manifest = support::get_key(source, &format!("skills/pdf tools/{version}.sha256")).await;
     for line in String::from_utf8(manifest).unwrap().lines() {

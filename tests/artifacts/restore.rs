@@ -3,9 +3,9 @@
 use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Places, Restored, Source, Step,
+    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Restored, Source, Step,
 };
-use beneath::{Access, ErrorKind, Policy, Root, ambient_authority};
+use beneath::{Access, ErrorKind, Policy, Root, Session, ambient_authority};
 
 use crate::support::{self, Home};
 use beneath_kit::namespace::{Mounted, with_private_mounts};
@@ -149,9 +149,9 @@ async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
 
 fn with_access(home: &Home, source: &Source, access: Access) -> Artifacts {
     let open = |name| Root::open_ambient(home.path(name), ambient_authority()).unwrap();
-    let workspace = open("workspace").with_policy(Policy::default().with_access(access));
-    let places = Places { workspace, staging: open("staging"), state: open("state") };
-    Artifacts::new(source.clone(), support::prefix(), places).unwrap()
+    let guest = open("guest").with_policy(Policy::default().with_access(access));
+    let session = Session::from_roots(guest, open("host")).unwrap();
+    Artifacts::new(source.clone(), support::prefix(), &session)
 }
 
 #[tokio::test]
@@ -306,11 +306,9 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 fn staging_on_another_mount_of_the_same_device_is_refused_at_once() {
     with_private_mounts(|| {
         let home = Home::new();
-        rustix::mount::mount_bind(home.path("staging"), home.path("staging")).unwrap();
-        let _mounted = Mounted([home.path("staging")]);
-        let open = |name| beneath::Root::open_ambient(home.path(name), beneath::ambient_authority()).unwrap();
-        let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
-        let error = Artifacts::new(support::memory(), support::prefix(), places).unwrap_err();
+        rustix::mount::mount_bind(home.path("host"), home.path("host")).unwrap();
+        let _mounted = Mounted([home.path("host")]);
+        let error = block_on(home.artifacts(&support::memory()).restore(OnLocal::ColdStart)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CrossDevice);
         assert!(home.tree().is_empty());
     });

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use beneath::artifacts::{
     Artifacts, Bundle, Bundles, Change, Deletions, Diff, Ended, Event, Installed, Manifest, MirrorReport,
-    Mirrored, OnLocal, Overwrites, Places, Prefix, Put, RestoreReport, Restored, Snapshot, Source,
+    Mirrored, OnLocal, Overwrites, Prefix, Put, RestoreReport, Restored, Snapshot, Source,
 };
-use beneath::{Root, SafeName, SafePath, ambient_authority};
+use beneath::{SafeName, SafePath};
 
 use crate::support::{self, Home};
 
@@ -55,8 +55,7 @@ async fn every_call_can_be_spawned() {
     assert!(matches!(placed, Some(Restored::Placed { .. })) && signed.is_err());
 
     let calls = tokio::spawn(async move {
-        let open = |name| Root::open_ambient(home.path(name), ambient_authority()).unwrap();
-        let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
+        let places = support::places_at(&home.path(""));
         let bundles = Bundles::new(source, Prefix::at(&SafePath::new("skills").unwrap()), places).unwrap();
         let (name, version) = (SafeName::new("pdf").unwrap(), SafeName::new("1").unwrap());
         let missing = bundles.bundle(&name, &version).await.is_err();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use beneath::artifacts::conformance::Condition;
 use beneath::artifacts::{Artifacts, Places, Prefix, Source};
-use beneath::{Root, SessionId, ambient_authority};
+use beneath::{Root, Session, SessionId, ambient_authority};
 use beneath_kit::Snapshot;
 use futures_util::TryStreamExt as _;
 use object_store::aws::AmazonS3Builder;
@@ -221,20 +221,21 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["workspace", "staging", "state", "outside"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
+        for name in ["guest/workspace", "host/staging/artifacts", "host/state/artifacts", "outside"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         std::fs::write(dir.path().join("outside/canary"), "canary").unwrap();
         let outside = Snapshot::take(&dir.path().join("outside"));
         Self { dir, outside }
     }
 
+    /// A path in the home: that of the workspace, of staging or of the state if it begins with one of these words.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        place_at(self.dir.path(), name)
     }
 
     pub(crate) fn workspace(&self, name: &str) -> PathBuf {
-        self.dir.path().join("workspace").join(name)
+        self.path("workspace").join(name)
     }
 
     pub(crate) fn artifacts(&self, source: &Source) -> Artifacts {
@@ -263,9 +264,29 @@ pub(crate) fn prefix() -> Prefix {
 }
 
 pub(crate) fn artifacts_at(home: &Path, source: &Source) -> Artifacts {
+    Artifacts::new(source.clone(), prefix(), &session_at(home))
+}
+
+/// The session whose directories are in a home.
+pub(crate) fn session_at(home: &Path) -> Session {
     let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
-    let places = Places { workspace: open("workspace"), staging: open("staging"), state: open("state") };
-    Artifacts::new(source.clone(), prefix(), places).unwrap()
+    Session::from_roots(open("guest"), open("host")).unwrap()
+}
+
+/// The same directories, for bundles.
+pub(crate) fn places_at(home: &Path) -> Places {
+    let open = |name| Root::open_ambient(place_at(home, name), ambient_authority()).unwrap();
+    Places { workspace: open("workspace"), staging: open("staging"), state: open("state") }
+}
+
+pub(crate) fn place_at(home: &Path, name: &str) -> PathBuf {
+    let places = [("workspace", "guest"), ("staging", "host"), ("state", "host")];
+    let (top, rest) = name.split_once('/').unwrap_or((name, ""));
+    match places.into_iter().find(|(place, _)| *place == top) {
+        Some((_, "guest")) => home.join("guest/workspace").join(rest),
+        Some((place, side)) => home.join(side).join(place).join("artifacts").join(rest),
+        None => home.join(name),
+    }
 }
 
 pub(crate) fn tree_at(top: &Path) -> BTreeMap<String, Vec<u8>> {

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::{Bundle, Manifest};
 use super::slot::Slot;
-use crate::artifacts::Artifacts;
+use crate::artifacts::client::Client;
 use crate::artifacts::disk::{blocking, discard, forget};
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::{Event, Step};
@@ -98,7 +98,10 @@ impl Installed {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Bundles(Artifacts);
+pub struct Bundles {
+    client: Client,
+    places: Arc<Places>,
+}
 
 impl Bundles {
     /// Connects the objects under `prefix` with an area, which is the `workspace` of `places`.
@@ -106,25 +109,27 @@ impl Bundles {
     /// # Errors
     /// [`ErrorKind::CrossDevice`] if staging and the area are not on one mount.
     pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
-        Artifacts::new(source, prefix, places).map(Self)
+        Ok(Self { client: Client::new(source, prefix), places: places.prepared()? })
     }
 
     /// Takes in no more than `limits`.
     #[must_use]
-    pub fn with_limits(self, limits: ObjectLimits) -> Self {
-        Self(self.0.with_limits(limits))
+    pub fn with_limits(mut self, limits: ObjectLimits) -> Self {
+        self.client.limits = limits;
+        self
     }
 
     /// Retries as `retry` says.
     #[must_use]
-    pub fn with_retry(self, retry: Retry) -> Self {
-        Self(self.0.with_retry(retry))
+    pub fn with_retry(mut self, retry: Retry) -> Self {
+        self.client.retry = retry;
+        self
     }
 
     /// Reports every event to `listener`, on the thread where it happens: it should be quick.
     #[must_use]
     pub fn with_progress(self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
-        Self(self.0.with_progress(listener))
+        Self { client: self.client.with_progress(listener), ..self }
     }
 
     /// Reads the manifest of a version from the store.
@@ -136,9 +141,9 @@ impl Bundles {
     /// of the store.
     pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
         let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
-        let key = self.0.prefix.key(&path)?;
+        let key = self.client.prefix.key(&path)?;
         let read = |_| async {
-            let mut body = self.0.source.backend().get(&key, None).await?;
+            let mut body = self.client.source.backend().get(&key, None).await?;
             let mut text = Vec::new();
             while let Some(chunk) = body.chunks.next().await {
                 text.extend_from_slice(&chunk?);
@@ -148,8 +153,8 @@ impl Bundles {
             }
             Ok(text)
         };
-        let limit = self.0.retry.deadline(MANIFEST_MAX as u64);
-        let text = self.0.retry.about(&self.0.progress, &path).within(limit).run(read).await?;
+        let limit = self.client.retry.deadline(MANIFEST_MAX as u64);
+        let text = self.client.retry.about(&self.client.progress, &path).within(limit).run(read).await?;
         let text = String::from_utf8(text).map_err(|_| {
             Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
         })?;
@@ -161,7 +166,7 @@ impl Bundles {
     /// # Errors
     /// Whatever keeps the host from its own state.
     pub async fn installed(&self, name: &SafeName) -> Result<Option<String>> {
-        let (places, slot) = (Arc::clone(&self.0.places), Slot::of(name));
+        let (places, slot) = (Arc::clone(&self.places), Slot::of(name));
         blocking("read", move || Ok(slot.read(&places)?.installed.map(|(version, _)| version))).await
     }
 
@@ -173,9 +178,9 @@ impl Bundles {
     /// As [`install`](Self::install).
     pub async fn install_if_changed(&self, bundle: &Bundle) -> Result<Installed> {
         let slot = Slot::of(&bundle.name);
-        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
-        let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
-        let limits = self.0.limits;
+        let lock = lock_named(&self.places.state, slot.lock()).await?;
+        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
+        let limits = self.client.limits;
         let unchanged = blocking("read", move || {
             let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str(), &limits);
             if in_place {
@@ -205,12 +210,12 @@ impl Bundles {
     /// there is a moment without either.
     pub async fn install(&self, bundle: &Bundle) -> Result<Installed> {
         let slot = Slot::of(&bundle.name);
-        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
+        let lock = lock_named(&self.places.state, slot.lock()).await?;
         self.replace(bundle, slot, lock).await
     }
 
     async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Flock>) -> Result<Installed> {
-        let (places, wanted, held) = (Arc::clone(&self.0.places), bundle.clone(), slot.clone());
+        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
         blocking("write", move || {
             discard(&places.staging, &held.id)?;
             held.note_installing(&places, &wanted)?;
@@ -218,10 +223,10 @@ impl Bundles {
             Ok(())
         })
         .await?;
-        self.0.progress.report(&Event::Entered(Step::Fetching));
+        self.client.progress.report(&Event::Entered(Step::Fetching));
         self.fetch(bundle, &slot, &lock).await?;
         let (places, wanted, progress) =
-            (Arc::clone(&self.0.places), bundle.clone(), self.0.progress.clone());
+            (Arc::clone(&self.places), bundle.clone(), self.client.progress.clone());
         blocking("publish", move || {
             progress.report(&Event::Entered(Step::Publishing));
             let before = slot.read(&places)?.installed.map(|(version, _)| version);
@@ -241,20 +246,20 @@ impl Bundles {
 
     async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Flock>) -> Result<()> {
         let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
-        let prefix = self.0.prefix.join(&home);
-        if bundle.manifest.files.len() as u64 > self.0.limits.objects {
+        let prefix = self.client.prefix.join(&home);
+        if bundle.manifest.files.len() as u64 > self.client.limits.objects {
             return Err(Error::new("install", &home, ErrorKind::TooMany));
         }
         let objects = bundle.manifest.files.len() as u64;
         let bytes = self.listed_bytes(bundle, &prefix).await;
-        self.0.progress.report(&Event::Planned { objects, bytes });
-        let fetcher = &Fetcher::new(&self.0, prefix);
+        self.client.progress.report(&Event::Planned { objects, bytes });
+        let fetcher = &Fetcher::new(&self.client, prefix);
         // Owned, since a future that borrows from the stream's items cannot be sent to another thread.
         let files: Vec<(SafePath, Digest)> =
             bundle.manifest.files.iter().map(|(path, wanted)| (path.clone(), *wanted)).collect();
         let files = stream::iter(files).map(|(path, wanted)| async move {
             let leaf = Leaf {
-                places: Arc::clone(&self.0.places),
+                places: Arc::clone(&self.places),
                 _lock: Arc::clone(lock),
                 path: format!("{}/{}", slot.tree(), path.as_str()),
             };
@@ -276,7 +281,7 @@ impl Bundles {
                     .with_detail("content is not what the manifest says")),
             }
         });
-        let mut files = std::pin::pin!(files.buffer_unordered(self.0.concurrency));
+        let mut files = std::pin::pin!(files.buffer_unordered(self.client.concurrency));
         while let Some(result) = files.next().await {
             result?;
         }
@@ -285,10 +290,12 @@ impl Bundles {
 
     /// The bytes of a version as the store lists them; 0 if it does not. Only for the listener.
     async fn listed_bytes(&self, bundle: &Bundle, home: &Prefix) -> u64 {
-        let limit = usize::try_from(self.0.limits.objects).unwrap_or(usize::MAX);
-        let mut listed = std::pin::pin!(self.0.source.list(home).take(limit));
+        let limit = usize::try_from(self.client.limits.objects).unwrap_or(usize::MAX);
+        let mut listed = std::pin::pin!(self.client.source.list(home).take(limit));
         let mut bytes = 0_u64;
-        while let Ok(Some(Ok(object))) = tokio::time::timeout(self.0.retry.silence(), listed.next()).await {
+        while let Ok(Some(Ok(object))) =
+            tokio::time::timeout(self.client.retry.silence(), listed.next()).await
+        {
             let path = object.key.strip_prefix(home.as_str().as_bytes());
             let path = path.and_then(|path| SafePath::new(std::str::from_utf8(path).ok()?).ok());
             if path.is_some_and(|path| bundle.manifest.files.contains_key(&path)) {
@@ -307,8 +314,8 @@ impl Bundles {
     /// It is moved out of the guest's reach in one step, and removed there.
     pub async fn remove(&self, name: &SafeName) -> Result<bool> {
         let slot = Slot::of(name);
-        let lock = lock_named(&self.0.places.state, slot.lock()).await?;
-        let (places, name) = (Arc::clone(&self.0.places), name.clone());
+        let lock = lock_named(&self.places.state, slot.lock()).await?;
+        let (places, name) = (Arc::clone(&self.places), name.clone());
         blocking("remove", move || {
             discard(&places.staging, &slot.id)?;
             places.staging.ensure_dir(&slot.id)?;

@@ -11,7 +11,7 @@ use crate::artifacts::Artifacts;
 use crate::artifacts::disk::blocking;
 use crate::artifacts::policy::{Deletions, Overwrites};
 use crate::artifacts::progress::Event;
-use crate::artifacts::state::{Base, Intents, Uploads, lock};
+use crate::artifacts::state::{Base, Intents, Places, Uploads, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafePath;
 use crate::tree::{Diff, Hashing, Snapshot};
@@ -41,17 +41,16 @@ impl Artifacts {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use beneath::artifacts::{Artifacts, Deletions, Overwrites, Places, Prefix, Source};
-    /// # use beneath::{Root, SafePath, SessionId, ambient_authority};
+    /// # use beneath::artifacts::{Artifacts, Deletions, Overwrites, Prefix, Source};
+    /// # use beneath::{Root, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let home = tempfile::tempdir()?;
-    /// # for name in ["workspace", "staging", "state"] { std::fs::create_dir(home.path().join(name))?; }
-    /// # let open = |name| Root::open_ambient(home.path().join(name), ambient_authority());
-    /// # let places = Places { workspace: open("workspace")?, staging: open("staging")?, state: open("state")? };
+    /// # let sessions = Sessions::new(Root::open_ambient(home.path(), ambient_authority())?, SessionsConfig::default());
+    /// # let (session, _) = sessions.create(&SessionId::new("s1"))?;
     /// # let source = Source::memory(Arc::new(object_store::memory::InMemory::new()));
-    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), places)?;
-    /// std::fs::write(home.path().join("workspace/report.txt"), "done")?;
+    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), &session);
+    /// session.workspace().write_exclusive("report.txt", "done")?;
     /// let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?;
     /// assert!(report.is_complete());
     /// assert_eq!(report.uploaded(), 1);
@@ -59,11 +58,12 @@ impl Artifacts {
     /// # }
     /// ```
     pub async fn mirror(&self, deletions: Deletions, overwrites: Overwrites) -> Result<MirrorReport> {
-        let guard = lock(&self.places.state).await?;
-        let (places, reserved, limits) = (Arc::clone(&self.places), self.reserved.clone(), self.limits);
+        let places = &self.open().await?;
+        let guard = lock(&places.state).await?;
+        let (held, reserved, limits) = (Arc::clone(places), self.reserved.clone(), self.client.limits);
         let (snapshot, base, intents) = blocking("mirror", move || {
-            let snapshot = Snapshot::take_within(&places.workspace, &reserved, Hashing::Never, &limits)?;
-            Ok((snapshot, Base::read(&places.state)?, Intents::open(&places.state)?))
+            let snapshot = Snapshot::take_within(&held.workspace, &reserved, Hashing::Never, &limits)?;
+            Ok((snapshot, Base::read(&held.state)?, Intents::open(&held.state)?))
         })
         .await?;
         let is_known = |path: &SafePath| {
@@ -87,10 +87,10 @@ impl Artifacts {
         };
         let mut report = MirrorReport { left: snapshot.into_left(), ..MirrorReport::default() };
         for (path, error) in &report.left {
-            self.progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
+            self.client.progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
         }
         let changes = Changes { changed, deleted, bytes };
-        self.transfer(base, intents, changes, overwrites, &mut report).await?;
+        self.transfer(places, base, intents, changes, overwrites, &mut report).await?;
         drop(guard);
         Ok(report)
     }
@@ -109,14 +109,15 @@ impl Artifacts {
         deletions: Deletions,
         overwrites: Overwrites,
     ) -> Result<MirrorReport> {
-        let guard = lock(&self.places.state).await?;
-        let places = Arc::clone(&self.places);
+        let places = &self.open().await?;
+        let guard = lock(&places.state).await?;
+        let held = Arc::clone(places);
         let changed: Vec<SafePath> = diff.new.iter().chain(&diff.modified).cloned().collect();
         let (base, intents, changed, bytes) = blocking("mirror", move || {
             // What cannot be described is refused when its turn comes.
-            let sizes = changed.iter().filter_map(|path| places.workspace.metadata(path).ok());
+            let sizes = changed.iter().filter_map(|path| held.workspace.metadata(path).ok());
             let bytes = sizes.fold(0, |sum: u64, file| sum.saturating_add(file.len()));
-            Ok((Base::read(&places.state)?, Intents::open(&places.state)?, changed, bytes))
+            Ok((Base::read(&held.state)?, Intents::open(&held.state)?, changed, bytes))
         })
         .await?;
         let deleted = match deletions {
@@ -125,13 +126,14 @@ impl Artifacts {
         };
         let mut report = MirrorReport { left: diff.left.clone(), ..MirrorReport::default() };
         let changes = Changes { changed, deleted, bytes };
-        self.transfer(base, intents, changes, overwrites, &mut report).await?;
+        self.transfer(places, base, intents, changes, overwrites, &mut report).await?;
         drop(guard);
         Ok(report)
     }
 
     async fn transfer(
         &self,
+        places: &Arc<Places>,
         mut base: Base,
         mut intents: Intents,
         changes: Changes,
@@ -140,13 +142,13 @@ impl Artifacts {
     ) -> Result<()> {
         let Changes { changed, deleted, bytes } = changes;
         let objects = (changed.len() + deleted.len()) as u64;
-        self.progress.report(&Event::Planned { objects, bytes });
+        self.client.progress.report(&Event::Planned { objects, bytes });
         let touched: HashSet<&SafePath> = changed.iter().chain(&deleted).collect();
         let staying = base.records().filter(|record| !touched.contains(&record.path));
-        let room = Room::beside(&self.limits, staying);
-        let places = Arc::clone(&self.places);
-        let uploads = blocking("read", move || Uploads::read(&places.state)).await?;
-        let uploader = Uploader::new(self, room, uploads);
+        let room = Room::beside(&self.client.limits, staying);
+        let held = Arc::clone(places);
+        let uploads = blocking("read", move || Uploads::read(&held.state)).await?;
+        let uploader = Uploader::new(&self.client, places, room, uploads);
         uploader.discard_abandoned().await;
         let always = overwrites == Overwrites::Allow;
         for (path, result) in self.upload_all(&uploader, changed, &base, &intents, always).await {
@@ -168,7 +170,7 @@ impl Artifacts {
         }
         // A put that failed may still have come through.
         intents.keep(report.failed().map(|(path, _)| path));
-        let places = Arc::clone(&self.places);
+        let places = Arc::clone(places);
         blocking("write", move || {
             base.write(&places.state)?;
             uploader.write_uploads()?;
@@ -191,7 +193,7 @@ impl Artifacts {
             let result = uploader.upload(&path, known, |path, digest| intents.note(path, digest)).await;
             (path, result)
         });
-        uploads.buffer_unordered(self.concurrency).collect().await
+        uploads.buffer_unordered(self.client.concurrency).collect().await
     }
 
     /// Adds what became of one file to the base and to the report.
@@ -209,7 +211,7 @@ impl Artifacts {
             Ok(Uploaded::Conflict) => Mirrored::Conflict { path },
             Err(error) if may_pass(&error) => Mirrored::Failed { path, error },
             Ok(Uploaded::Over(error)) | Err(error) => {
-                self.progress.report(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
+                self.client.progress.report(&Event::Refused { raw: path.as_str().as_bytes(), error: &error });
                 return report.left.add(path.as_str(), error);
             }
         });
@@ -217,14 +219,14 @@ impl Artifacts {
 
     /// Removes an object whose file is still gone; returns whether it was this session's to remove.
     async fn delete(&self, uploader: &Uploader, known: Known<'_>, path: &SafePath) -> Result<bool> {
-        let (places, wanted) = (Arc::clone(&self.places), path.clone());
+        let (places, wanted) = (Arc::clone(&uploader.places), path.clone());
         blocking("stat", move || match places.workspace.metadata(&wanted) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Err(Error::new("delete", &wanted, ErrorKind::Busy).with_detail("file is back")),
         })
         .await?;
-        let key = self.prefix.key(path)?;
+        let key = self.client.prefix.key(path)?;
         if uploader.owns(&key, path, known).await? {
             uploader.delete(&key, path).await?;
             return Ok(true);

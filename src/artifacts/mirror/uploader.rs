@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
 use crate::artifacts::state::{Places, Record, Uploads};
@@ -124,14 +124,14 @@ pub(super) enum Ready<'a> {
 
 impl Uploader {
     /// Uploads no more than fits into `room`.
-    pub(crate) fn new(artifacts: &Artifacts, room: Room, uploads: Uploads) -> Self {
+    pub(crate) fn new(client: &Client, places: &Arc<Places>, room: Room, uploads: Uploads) -> Self {
         Self {
-            source: artifacts.source.clone(),
-            prefix: artifacts.prefix.clone(),
-            limits: artifacts.limits,
-            retry: artifacts.retry,
-            progress: artifacts.progress.clone(),
-            places: Arc::clone(&artifacts.places),
+            source: client.source.clone(),
+            prefix: client.prefix.clone(),
+            limits: client.limits,
+            retry: client.retry,
+            progress: client.progress.clone(),
+            places: Arc::clone(places),
             memory: Semaphore::new(MEMORY),
             room: Mutex::new(room),
             uploads,

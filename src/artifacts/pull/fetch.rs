@@ -19,7 +19,7 @@ use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use crate::artifacts::Artifacts;
+use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Event;
@@ -40,7 +40,7 @@ const GONE: u32 = 32;
 /// Fetches objects, and counts how much was taken in all.
 #[derive(Debug)]
 pub(crate) struct Fetcher<'a> {
-    artifacts: &'a Artifacts,
+    client: &'a Client,
     prefix: Prefix,
     taken: AtomicU64,
     failures: AtomicU32,
@@ -76,16 +76,16 @@ pub(crate) trait Target: Clone + Send + Sync + 'static {
 }
 
 impl<'a> Fetcher<'a> {
-    /// Fetches from below `prefix`, with the limits of `artifacts`.
-    pub(crate) fn new(artifacts: &'a Artifacts, prefix: Prefix) -> Self {
-        Self { artifacts, prefix, taken: AtomicU64::new(0), failures: AtomicU32::new(0) }
+    /// Fetches from below `prefix`, with the limits of `client`.
+    pub(crate) fn new(client: &'a Client, prefix: Prefix) -> Self {
+        Self { client, prefix, taken: AtomicU64::new(0), failures: AtomicU32::new(0) }
     }
 
     /// Fetches one object; what is larger than [`SMALL`] goes to `target`.
     pub(crate) async fn fetch(&self, object: &Planned, target: impl Target) -> Result<Arrived> {
         let path = &object.path;
         let key = self.prefix.key(path)?;
-        let Artifacts { retry, progress, .. } = self.artifacts;
+        let Client { retry, progress, .. } = self.client;
         if self.failures.load(Ordering::Relaxed) >= GONE {
             return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
         }
@@ -155,7 +155,7 @@ impl<T: Target> Download<'_, T> {
     }
 
     async fn attempt(&self, attempt: u32) -> Result<Arrived> {
-        let Artifacts { source, limits, retry, progress, .. } = self.fetcher.artifacts;
+        let Client { source, limits, retry, progress, .. } = self.fetcher.client;
         let path = &self.object.path;
         let mut partial = self.kept().take();
         let mut body = None;
@@ -198,7 +198,7 @@ impl<T: Target> Download<'_, T> {
 
     /// What follows the bytes that are kept, if the store returns exactly that.
     async fn rest(&self, kept: &Partial) -> Result<Option<Body>> {
-        let Artifacts { source, retry, .. } = self.fetcher.artifacts;
+        let Client { source, retry, .. } = self.fetcher.client;
         let rest = source.backend().rest(&self.key, &kept.etag, kept.file.written());
         let rest = within(retry.silence(), "get", &self.object.path, rest).await?;
         Ok(rest.filter(|rest| rest.size == Some(kept.size)))
@@ -254,7 +254,7 @@ impl<T: Target> Download<'_, T> {
                 }
             }
         };
-        let reader = within(self.fetcher.artifacts.retry.deadline(left), "get", &self.object.path, reader);
+        let reader = within(self.fetcher.client.retry.deadline(left), "get", &self.object.path, reader);
         match futures_util::future::join(writer, reader).await {
             (Ok(Filed::Whole(content)), Ok(())) => Ok(content),
             (Ok(Filed::Part(file, hash)), Err(error)) => {
@@ -273,7 +273,7 @@ impl<T: Target> Download<'_, T> {
 
     /// The next chunk, counted against all limits; none after the announced end.
     async fn next(&self, body: &mut Body) -> Result<Option<Bytes>> {
-        let Artifacts { limits, retry, progress, .. } = self.fetcher.artifacts;
+        let Client { limits, retry, progress, .. } = self.fetcher.client;
         let path = &self.object.path;
         let chunk =
             within(retry.silence(), "get", path, async { body.chunks.next().await.transpose() }).await?;

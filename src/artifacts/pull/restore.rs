@@ -45,7 +45,7 @@ impl Artifacts {
     /// A guest that is running sees files appear, each complete. It can keep one from appearing by putting something
     /// in its way, which is reported, and it can change each as soon as it is there.
     pub async fn restore(&self, policy: OnLocal) -> Result<RestoreReport> {
-        let places = &self.places;
+        let places = &self.open().await?;
         let lock = lock(&places.state).await?;
         let phase = {
             let places = Arc::clone(places);
@@ -53,13 +53,13 @@ impl Artifacts {
         };
         match phase {
             Phase::Publishing(Publishing { prefix, policy, records, kept, refused }) => {
-                if prefix != self.prefix.as_str() {
+                if prefix != self.client.prefix.as_str() {
                     return Err(Error::new("restore", &prefix, ErrorKind::Busy)
                         .with_detail("a restore of another prefix was interrupted here"));
                 }
                 let left = Leftovers { total: refused, ..Leftovers::default() };
                 let run = Finish { left, kept, records, policy, resumed: true };
-                return self.finish(run, lock).await;
+                return self.finish(run, places, lock).await;
             }
             Phase::Complete => {
                 let places = Arc::clone(places);
@@ -68,17 +68,17 @@ impl Artifacts {
                     return Ok(RestoreReport::empty(Ended::AlreadyRestored));
                 }
             }
-            Phase::None if policy == OnLocal::ColdStart && !self.is_cold().await? => {
+            Phase::None if policy == OnLocal::ColdStart && !self.is_cold(places).await? => {
                 return Ok(RestoreReport::empty(Ended::NotCold));
             }
             Phase::None | Phase::Fetching => {}
         }
-        self.fetch_and_publish(policy, lock).await
+        self.fetch_and_publish(policy, places, lock).await
     }
 
     /// Whether nothing but reserved names is in the workspace.
-    async fn is_cold(&self) -> Result<bool> {
-        let (places, reserved) = (Arc::clone(&self.places), self.reserved.clone());
+    async fn is_cold(&self, places: &Arc<Places>) -> Result<bool> {
+        let (places, reserved) = (Arc::clone(places), self.reserved.clone());
         blocking("list", move || {
             for entry in places.workspace.list(".")? {
                 let entry = entry?;
@@ -92,22 +92,27 @@ impl Artifacts {
         .await
     }
 
-    async fn fetch_and_publish(&self, policy: OnLocal, lock: Arc<Flock>) -> Result<RestoreReport> {
+    async fn fetch_and_publish(
+        &self,
+        policy: OnLocal,
+        places: &Arc<Places>,
+        lock: Arc<Flock>,
+    ) -> Result<RestoreReport> {
         let Plan { objects, mut refused, .. } = self.plan().await?;
-        let local = self.sort_out_local(policy, objects).await?;
+        let local = self.sort_out_local(places, policy, objects).await?;
         if policy == OnLocal::Fail && !local.present.is_empty() {
             return Ok(conflict(local, refused));
         }
         let (kept, objects) = (local.present, Arc::new(local.absent));
-        let (stage, staged) = self.stage(&objects, &lock).await?;
+        let (stage, staged) = self.stage(places, &objects, &lock).await?;
 
         let mut records: Vec<Record> = Vec::with_capacity(objects.len());
         let mut failed = Vec::new();
         for (index, error) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
             let Some(object) = objects.get(index) else { continue };
             if is_final(&error) {
-                let raw = format!("{}{}", self.prefix.as_str(), object.path.as_str()).into_bytes();
-                self.progress.report(&Event::Refused { raw: &raw, error: &error });
+                let raw = format!("{}{}", self.client.prefix.as_str(), object.path.as_str()).into_bytes();
+                self.client.progress.report(&Event::Refused { raw: &raw, error: &error });
                 refused.push(Refusal { raw, error });
             } else {
                 failed.push(Restored::Failed { path: object.path.clone(), error });
@@ -123,43 +128,46 @@ impl Artifacts {
         }
         records.sort_unstable_by(|a, b| a.path.cmp(&b.path));
 
-        let prefix = self.prefix.as_str().to_owned();
+        let prefix = self.client.prefix.as_str().to_owned();
         let publishing = Publishing { prefix, policy, records, kept, refused: left.total };
-        let places = Arc::clone(&self.places);
+        let held = Arc::clone(places);
         let Publishing { records, kept, .. } = blocking("write", move || {
-            publishing.write(&places.state)?;
+            publishing.write(&held.state)?;
             Ok(publishing)
         })
         .await?;
-        self.finish(Finish { left, kept, records, policy, resumed: false }, lock).await
+        self.finish(Finish { left, kept, records, policy, resumed: false }, places, lock).await
     }
 
     /// Lists the store and decides every refusal.
     async fn plan(&self) -> Result<Plan> {
-        self.progress.report(&Event::Entered(Step::Listing));
-        let listing = self.source.list(&self.prefix);
-        let plan = Plan::read(listing, &self.prefix, &self.limits, &self.reserved).await?;
+        self.client.progress.report(&Event::Entered(Step::Listing));
+        let listing = self.client.source.list(&self.client.prefix);
+        let plan = Plan::read(listing, &self.client.prefix, &self.client.limits, &self.reserved).await?;
         for Refusal { raw, error } in &plan.refused {
-            self.progress.report(&Event::Refused { raw, error });
+            self.client.progress.report(&Event::Refused { raw, error });
         }
-        self.progress.report(&Event::Planned { objects: plan.objects.len() as u64, bytes: plan.bytes });
+        self.client
+            .progress
+            .report(&Event::Planned { objects: plan.objects.len() as u64, bytes: plan.bytes });
         Ok(plan)
     }
 
     /// Opens the staged tree for `objects`, and returns which of them it has already.
     async fn stage(
         &self,
+        places: &Arc<Places>,
         objects: &Arc<Vec<Planned>>,
         lock: &Arc<Flock>,
     ) -> Result<(Arc<Stage>, Vec<(usize, Record)>)> {
-        let (places, planned, lock) = (Arc::clone(&self.places), Arc::clone(objects), Arc::clone(lock));
+        let (places, planned, lock) = (Arc::clone(places), Arc::clone(objects), Arc::clone(lock));
         let staged = blocking("write", move || {
             let staged = Stage::reuse(&places, &planned)?;
             journal::write_fetching(&places.state)?;
             Ok((Arc::new(Stage::open(places, lock)?), staged))
         })
         .await?;
-        self.progress.report(&Event::Entered(Step::Fetching));
+        self.client.progress.report(&Event::Entered(Step::Fetching));
         Ok(staged)
     }
 
@@ -171,16 +179,16 @@ impl Artifacts {
         staged: Vec<(usize, Record)>,
         records: &mut Vec<Record>,
     ) -> Result<Vec<(usize, Error)>> {
-        let fetcher = Fetcher::new(self, self.prefix.clone());
+        let fetcher = Fetcher::new(&self.client, self.client.prefix.clone());
         let mut staged = staged.into_iter().peekable();
         let mut missing = Vec::new();
         for (index, object) in objects.iter().enumerate() {
             match staged.next_if(|(staged, _)| *staged == index) {
                 Some((_, record)) => {
                     let (path, bytes) = (&object.path, record.size);
-                    self.progress.report(&Event::Started { path, bytes });
-                    self.progress.report(&Event::Moved { path, bytes });
-                    self.progress.report(&Event::Done { path, bytes });
+                    self.client.progress.report(&Event::Started { path, bytes });
+                    self.client.progress.report(&Event::Moved { path, bytes });
+                    self.client.progress.report(&Event::Done { path, bytes });
                     records.push(record);
                 }
                 None => missing.push(index),
@@ -193,7 +201,7 @@ impl Artifacts {
                     let object = objects.get(index)?;
                     Some((index, fetcher.fetch(object, stage.part(index)).await))
                 })
-                .buffer_unordered(self.concurrency)
+                .buffer_unordered(self.client.concurrency)
                 .filter_map(std::future::ready)
                 .ready_chunks(BATCH)
                 .map(|batch| {
@@ -215,11 +223,16 @@ impl Artifacts {
     }
 
     /// Divides the planned paths into those that are taken in the workspace and those that are free.
-    async fn sort_out_local(&self, policy: OnLocal, objects: Vec<Planned>) -> Result<Local> {
+    async fn sort_out_local(
+        &self,
+        places: &Arc<Places>,
+        policy: OnLocal,
+        objects: Vec<Planned>,
+    ) -> Result<Local> {
         if matches!(policy, OnLocal::ColdStart | OnLocal::RemoteWins) {
             return Ok(Local { present: Vec::new(), absent: objects });
         }
-        let places = Arc::clone(&self.places);
+        let places = Arc::clone(places);
         blocking("stat", move || {
             let is_absent = |object: &Planned| match places.workspace.metadata(&object.path) {
                 Err(error) => error.kind() == ErrorKind::NotFound,
@@ -232,8 +245,8 @@ impl Artifacts {
     }
 
     /// Publishes what is staged, and makes the report.
-    async fn finish(&self, run: Finish, lock: Arc<Flock>) -> Result<RestoreReport> {
-        let (places, progress) = (Arc::clone(&self.places), self.progress.clone());
+    async fn finish(&self, run: Finish, places: &Arc<Places>, lock: Arc<Flock>) -> Result<RestoreReport> {
+        let (places, progress) = (Arc::clone(places), self.client.progress.clone());
         blocking("publish", move || {
             let report = run.publish(&places, &progress);
             drop(lock);

@@ -34,10 +34,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places of a session, with its workspace as it is now.
+    /// The places of a session, with its workspace as it is now, for bundles that are installed into the workspace itself.
     ///
-    /// The guest can replace its workspace, so take them anew for each restore or mirror. State and staging are kept in
-    /// directories of their own on the host's side.
+    /// State and staging are kept in directories of their own on the host's side.
     ///
     /// # Errors
     /// [`Symlink`](ErrorKind::Symlink), [`NotDirectory`](ErrorKind::NotDirectory) or [`NotFound`](ErrorKind::NotFound) if
@@ -55,7 +54,6 @@ impl Places {
     /// assert!(session.workspace().exists("restored.txt")?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[cfg(feature = "session")]
     pub fn of(session: &crate::session::Session) -> Result<Self> {
         let own = |path: &str| {
             session.host().ensure_dir(path)?;
