@@ -91,7 +91,7 @@ mod store;
 
 use std::sync::Arc;
 
-pub use bundle::{Bundle, Bundles, Change, Installed, Manifest};
+pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;
 pub use live::Put;
 pub use mirror::{MirrorReport, Mirrored};

@@ -4,7 +4,8 @@ mod access;
 mod copy_tree;
 mod enforced;
 mod entries;
-#[cfg(any(feature = "session", feature = "artifacts"))]
+#[cfg(any(feature = "seal", feature = "session"))]
+#[allow(dead_code, reason = "sessions lock files, seats and bundles lock directories")]
 mod flock;
 mod metadata;
 mod policy;
@@ -32,7 +33,7 @@ pub use access::{Applied, Execute};
 pub use copy_tree::options::{CopiedTree, TreeOptions};
 pub use enforced::Enforced;
 pub use entries::Ensured;
-#[cfg(any(feature = "session", feature = "artifacts"))]
+#[cfg(feature = "session")]
 pub(crate) use flock::Flock;
 pub use metadata::{FileType, Metadata};
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};

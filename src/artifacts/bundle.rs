@@ -5,14 +5,18 @@
 //!
 //! Defence: a version is fetched into the host's own staging and checked against a manifest of hashes before
 //! anything is touched. One exchange of two names puts it in place and takes the old one, whatever it is by then, out of
-//! the guest's reach. What is installed is judged by its hashes, not by a note that says so.
+//! the guest's reach, where it stays for as long as it may be read. What is installed is judged by its hashes, not by a note that
+//! says so.
 //!
 //! What remains: if the area is the guest's to write, the guest can change what is installed at any time. Keep the area
 //! outside, and let the guest read it.
 
+mod area;
 mod install;
+mod made;
 mod manifest;
 mod slot;
 
+pub use area::{InstalledBundle, OpenBundle};
 pub use install::{Bundles, Change, Installed};
 pub use manifest::{Bundle, Manifest};

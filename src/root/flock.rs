@@ -8,19 +8,20 @@
 //!
 //! What remains: it is advisory, so it holds only between users of this crate.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 
+use super::metadata::describe;
 use super::{ContainedFile, Root};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A held lock; it ends when this is dropped, and with the process.
 #[derive(Debug)]
 pub(crate) struct Flock {
-    file: ContainedFile,
+    held: OwnedFd,
     /// The process that took it.
     holder: u32,
 }
@@ -31,7 +32,7 @@ impl Drop for Flock {
         // In a child it is the parent's to give up.
         if self.holder == std::process::id() {
             // Should it fail, the lock ends with the last descriptor.
-            let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+            let _ = flock(&self.held, FlockOperation::Unlock);
         }
     }
 }
@@ -53,19 +54,35 @@ impl Flock {
             }
             file => file?,
         };
-        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Self::busy(path, operation)),
-            Err(errno) => return Err(Error::from_errno(operation, path, errno)),
-        }
-        let lock = Self { file, holder: std::process::id() };
+        let failed = |errno| match errno {
+            Errno::WOULDBLOCK => Self::busy(path, operation),
+            errno => Error::from_errno(operation, path, errno),
+        };
+        let file = ContainedFile::into_file(file).into();
+        let lock = Self::on(file, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
         // Whoever removed the file meanwhile held a lock that is no longer the one at this path.
         lock.is_at(root, path)?.then_some(lock).ok_or_else(|| Self::busy(path, operation))
     }
 
+    /// Takes a lock on the directory itself; `WOULDBLOCK` if somebody else holds one that excludes it.
+    pub(crate) fn try_directory(dir: &Root, operation: FlockOperation) -> rustix::io::Result<Self> {
+        // An open file of its own, so that two threads do not share the lock.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::on(openat(dir, c".", flags, Mode::empty())?, operation)
+    }
+
+    fn on(held: OwnedFd, operation: FlockOperation) -> rustix::io::Result<Self> {
+        match flock(&held, operation) {
+            Ok(()) => Ok(Self { held, holder: std::process::id() }),
+            Err(Errno::INTR) => Err(Errno::WOULDBLOCK),
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Whether this process holds the very lock that is at `path`.
     pub(crate) fn is_at(&self, root: &Root, path: &Path) -> Result<bool> {
-        let (now, held) = (root.metadata(path)?, self.file.metadata());
+        let held = describe(self.held.as_fd()).map_err(|errno| Error::from_errno("lock", path, errno))?;
+        let now = root.metadata(path)?;
         Ok((now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id())
     }
 

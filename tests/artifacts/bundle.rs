@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use beneath::artifacts::{Bundle, Bundles, Change, Event, Manifest, ObjectLimits, Prefix, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
@@ -10,7 +11,9 @@ use crate::support::{self, Home};
 
 pub(crate) fn bundles_at(home: &std::path::Path, source: &Source) -> Bundles {
     let places = support::places_at(home);
-    Bundles::new(source.clone(), Prefix::at(&SafePath::new("skills").unwrap()), places).unwrap()
+    Bundles::new(source.clone(), Prefix::at(&SafePath::new("skills").unwrap()), places)
+        .unwrap()
+        .with_grace(Duration::ZERO)
 }
 
 fn bundles(home: &Home, source: &Source) -> Bundles {

@@ -15,6 +15,7 @@ mod memory;
 mod mirror;
 mod naive;
 mod race;
+mod readers;
 mod reports;
 mod restore;
 mod resume;

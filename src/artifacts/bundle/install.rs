@@ -2,14 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::{Bundle, Manifest};
-use super::slot::Slot;
+use super::slot::{Slot, remove_due};
 use crate::artifacts::client::Client;
-use crate::artifacts::disk::{blocking, discard, forget};
+use crate::artifacts::disk::blocking;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::pull::{Content, Fetcher, Target};
@@ -23,6 +24,8 @@ use crate::tree::{Digest, ObjectLimits};
 
 /// Largest manifest read.
 const MANIFEST_MAX: usize = 16 << 20;
+/// How long a version stays after it was replaced.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// What an installation did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ const MANIFEST_MAX: usize = 16 << 20;
 pub struct Installed {
     /// What has changed. The version is in place, complete.
     pub change: Change,
-    /// What of the old version could not be removed from staging, by its path there. The next call tries again.
+    /// What of older versions was due and could not be removed from staging, by its path there. The next call tries again.
     pub left: Leftovers,
 }
 
@@ -53,11 +56,7 @@ pub enum Change {
 }
 
 impl Installed {
-    fn new(change: Change) -> Self {
-        Self { change, left: Leftovers::default() }
-    }
-
-    /// Whether nothing of the old version is left. The new one is in place in any case.
+    /// Whether nothing of older versions is left that was due. The new one is in place in any case.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.left.is_empty()
@@ -99,8 +98,9 @@ impl Installed {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bundles {
-    client: Client,
-    places: Arc<Places>,
+    pub(super) client: Client,
+    pub(super) places: Arc<Places>,
+    pub(super) grace: Duration,
 }
 
 impl Bundles {
@@ -109,7 +109,15 @@ impl Bundles {
     /// # Errors
     /// [`ErrorKind::CrossDevice`] if staging and the area are not on one mount.
     pub fn new(source: Source, prefix: Prefix, places: Places) -> Result<Self> {
-        Ok(Self { client: Client::new(source, prefix), places: places.prepared()? })
+        Ok(Self { client: Client::new(source, prefix), places: places.prepared()?, grace: GRACE })
+    }
+
+    /// Keeps a version that was replaced for `grace`, a minute by default, so that whoever reads it can go on: a guest that holds its
+    /// directory, or a host that reads file by file. What is [open](Self::open) is kept for longer.
+    #[must_use]
+    pub fn with_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
     }
 
     /// Takes in no more than `limits`.
@@ -132,13 +140,15 @@ impl Bundles {
         Self { client: self.client.with_progress(listener), ..self }
     }
 
-    /// Reads the manifest of a version from the store.
+    /// Reads the manifest of a version from the store; if the store has none, it is made of the objects that the store lists for the
+    /// version, each of which is read for it.
     ///
     /// It is as trustworthy as the store. A caller who does not trust the store keeps the manifests elsewhere.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::TooLarge`] over 16 MiB, those of [`Manifest::parse`] and
-    /// of the store.
+    /// [`ErrorKind::NotFound`] if there is neither a manifest nor an object, [`ErrorKind::TooLarge`] for a manifest over 16 MiB or more
+    /// than the limits, [`ErrorKind::TooMany`], [`ErrorKind::InvalidPath`] for a key that is no path where a manifest is made, those of
+    /// [`Manifest::parse`] and of the store.
     pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
         let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
         let key = self.client.prefix.key(&path)?;
@@ -154,7 +164,13 @@ impl Bundles {
             Ok(text)
         };
         let limit = self.client.retry.deadline(MANIFEST_MAX as u64);
-        let text = self.client.retry.about(&self.client.progress, &path).within(limit).run(read).await?;
+        let text = match self.client.retry.about(&self.client.progress, &path).within(limit).run(read).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let manifest = self.make_manifest(&home(name, version)?).await?.ok_or(error)?;
+                return Ok(Bundle { name: name.clone(), version: version.clone(), manifest });
+            }
+            text => text?,
+        };
         let text = String::from_utf8(text).map_err(|_| {
             Error::new("read manifest", &path, ErrorKind::Unsupported).with_detail("manifest is not UTF-8")
         })?;
@@ -167,7 +183,7 @@ impl Bundles {
     /// Whatever keeps the host from its own state.
     pub async fn installed(&self, name: &SafeName) -> Result<Option<String>> {
         let (places, slot) = (Arc::clone(&self.places), Slot::of(name));
-        blocking("read", move || Ok(slot.read(&places)?.installed.map(|(version, _)| version))).await
+        blocking("read", move || Ok(slot.read(&places)?.installed.map(|installed| installed.version))).await
     }
 
     /// Installs `bundle` unless it is in place, complete and unchanged.
@@ -180,18 +196,17 @@ impl Bundles {
         let slot = Slot::of(&bundle.name);
         let lock = lock_named(&self.places.state, slot.lock()).await?;
         let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
-        let limits = self.client.limits;
+        let (limits, grace) = (self.client.limits, self.grace);
         let unchanged = blocking("read", move || {
+            let swept = held.settle(&places, grace)?;
             let in_place = wanted.manifest.matches(&places.workspace, wanted.name.as_str(), &limits);
             if in_place {
-                // Also when the last call died between the swap and its note.
                 held.note_installed(&places, &wanted)?;
-                discard(&places.staging, &held.id)?;
             }
-            Ok(in_place)
+            Ok(in_place.then_some(swept.left))
         });
-        if unchanged.await? {
-            return Ok(Installed::new(Change::Unchanged));
+        if let Some(left) = unchanged.await? {
+            return Ok(Installed { change: Change::Unchanged, left });
         }
         self.replace(bundle, slot, lock).await
     }
@@ -206,8 +221,9 @@ impl Bundles {
     /// old version then stays.
     ///
     /// # Races
-    /// A reader of the area sees the old version or the new one. On a file system that cannot exchange two names
-    /// there is a moment without either.
+    /// A reader of the area sees the old version or the new one, and one who has it [open](Self::open), or holds its directory for less
+    /// than the [grace](Self::with_grace), sees it whole. On a file system that cannot exchange two names there is a moment without
+    /// either.
     pub async fn install(&self, bundle: &Bundle) -> Result<Installed> {
         let slot = Slot::of(&bundle.name);
         let lock = lock_named(&self.places.state, slot.lock()).await?;
@@ -215,12 +231,12 @@ impl Bundles {
     }
 
     async fn replace(&self, bundle: &Bundle, slot: Slot, lock: Arc<Flock>) -> Result<Installed> {
-        let (places, wanted, held) = (Arc::clone(&self.places), bundle.clone(), slot.clone());
+        let (places, held) = (Arc::clone(&self.places), slot.clone());
+        let grace = self.grace;
         blocking("write", move || {
-            discard(&places.staging, &held.id)?;
-            held.note_installing(&places, &wanted)?;
-            places.staging.ensure_dir(held.tree())?;
-            Ok(())
+            // What could not be removed is reported by the end of this call.
+            let _ = held.settle(&places, grace)?;
+            places.staging.ensure_dir(held.tree()).map(drop)
         })
         .await?;
         self.client.progress.report(&Event::Entered(Step::Fetching));
@@ -229,15 +245,16 @@ impl Bundles {
             (Arc::clone(&self.places), bundle.clone(), self.client.progress.clone());
         blocking("publish", move || {
             progress.report(&Event::Entered(Step::Publishing));
-            let before = slot.read(&places)?.installed.map(|(version, _)| version);
-            let occupied = slot.swap(&places, &wanted.name)?;
-            slot.note_installed(&places, &wanted)?;
+            let before = slot.read(&places)?.installed.map(|installed| installed.version);
+            let occupied = slot.swap(&places, &wanted)?;
             progress.report(&Event::Entered(Step::Complete));
             let change = if occupied { Change::Replaced { version: before } } else { Change::New };
-            let mut installed = Installed::new(change);
-            if let Err(error) = discard(&places.staging, &slot.id) {
-                installed.left.add(&slot.id, error);
-            }
+            // The version is in place, so what keeps the host from its staging is no failure of the call.
+            let left = match remove_due(&places, &slot.id, grace) {
+                Ok(swept) => swept.left,
+                Err(error) => Leftovers::one(&slot.id, error),
+            };
+            let installed = Installed { change, left };
             drop(lock);
             Ok(installed)
         })
@@ -245,7 +262,7 @@ impl Bundles {
     }
 
     async fn fetch(&self, bundle: &Bundle, slot: &Slot, lock: &Arc<Flock>) -> Result<()> {
-        let home = SafePath::new(&format!("{}/{}", bundle.name.as_str(), bundle.version.as_str()))?;
+        let home = home(&bundle.name, &bundle.version)?;
         let prefix = self.client.prefix.join(&home);
         if bundle.manifest.files.len() as u64 > self.client.limits.objects {
             return Err(Error::new("install", &home, ErrorKind::TooMany));
@@ -304,33 +321,11 @@ impl Bundles {
         }
         bytes
     }
+}
 
-    /// Removes what is installed under `name`, whatever it is by now; returns whether anything was there.
-    ///
-    /// # Errors
-    /// Whatever keeps the host from moving it out of the area.
-    ///
-    /// # Races
-    /// It is moved out of the guest's reach in one step, and removed there.
-    pub async fn remove(&self, name: &SafeName) -> Result<bool> {
-        let slot = Slot::of(name);
-        let lock = lock_named(&self.places.state, slot.lock()).await?;
-        let (places, name) = (Arc::clone(&self.places), name.clone());
-        blocking("remove", move || {
-            discard(&places.staging, &slot.id)?;
-            places.staging.ensure_dir(&slot.id)?;
-            let was_there = match places.workspace.rename_to(&name, &places.staging, slot.old()) {
-                Ok(()) => true,
-                Err(error) if error.kind() == ErrorKind::NotFound => false,
-                Err(error) => return Err(error),
-            };
-            forget(&places.state, &slot.id)?;
-            discard(&places.staging, &slot.id)?;
-            drop(lock);
-            Ok(was_there)
-        })
-        .await
-    }
+/// Where the objects of a version are, below the prefix.
+pub(super) fn home(name: &SafeName, version: &SafeName) -> Result<SafePath> {
+    SafePath::new(&format!("{}/{}", name.as_str(), version.as_str()))
 }
 
 /// A file of a version that is being staged.

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::artifacts::state::unhex;
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
@@ -84,11 +82,6 @@ impl Manifest {
     /// The files, in the order of their paths' bytes.
     pub fn paths(&self) -> impl Iterator<Item = &SafePath> {
         self.files.keys()
-    }
-
-    /// One hash for the whole.
-    pub(super) fn digest(&self) -> Digest {
-        Sha256::digest(self.to_text()).into()
     }
 
     /// Whether the directory `path` beneath `root` holds exactly these files, with this content.

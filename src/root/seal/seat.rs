@@ -8,16 +8,17 @@
 //!
 //! What remains: processes in other mount namespaces have the same lock and other mounts; they wait for each other in vain.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cap_std::AmbientAuthority;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::geteuid;
 
+use super::super::flock::Flock;
 use super::super::metadata::{describe, describe_at};
 use super::super::{Access, Policy, Root};
 use crate::error::{Error, ErrorKind, Result};
@@ -79,23 +80,18 @@ impl Seat {
     /// Waits for the lock, and unmounts what is left.
     pub(super) fn take(&self, operation: &'static str) -> Result<Taken<'_>> {
         let failed = |errno| Error::without_subject(operation, errno);
-        // An open file of its own, so that two threads do not share the lock.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let lock = openat(&self.0, c".", flags, Mode::empty()).map_err(failed)?;
         let start = Instant::now();
-        loop {
-            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < PATIENCE => {
-                    std::thread::sleep(PAUSE)
-                }
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+        let lock = loop {
+            match Flock::try_directory(&self.0, FlockOperation::NonBlockingLockExclusive) {
+                Ok(lock) => break lock,
+                Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                Err(Errno::WOULDBLOCK) => {
                     return Err(failed(Errno::BUSY).with_detail("the seat is in use"));
                 }
                 Err(errno) => return Err(failed(errno)),
             }
-        }
-        let taken = Taken { seat: &self.0, lock };
+        };
+        let taken = Taken { seat: &self.0, _lock: lock };
         taken.clear().map_err(failed)?;
         Ok(taken)
     }
@@ -105,15 +101,7 @@ impl Seat {
 #[derive(Debug)]
 pub(super) struct Taken<'s> {
     seat: &'s Root,
-    lock: OwnedFd,
-}
-
-impl Drop for Taken<'_> {
-    /// A child that was forked meanwhile shares the open file, and would keep the lock.
-    fn drop(&mut self) {
-        // Should it fail, the lock ends with the last descriptor.
-        let _ = flock(&self.lock, FlockOperation::Unlock);
-    }
+    _lock: Flock,
 }
 
 impl Taken<'_> {

@@ -1,0 +1,75 @@
+//! A manifest for a version that was stored without one.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::stream::{self, StreamExt as _};
+use sha2::{Digest as _, Sha256};
+
+use super::install::Bundles;
+use super::manifest::Manifest;
+use crate::artifacts::store::within;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::SafePath;
+use crate::tree::Digest;
+
+const OPERATION: &str = "make manifest";
+
+impl Bundles {
+    /// Hashes what the store lists below `home`; none if that is nothing.
+    pub(super) async fn make_manifest(&self, home: &SafePath) -> Result<Option<Manifest>> {
+        let prefix = self.client.prefix.join(home);
+        let limits = self.client.limits;
+        let mut paths: BTreeMap<SafePath, u64> = BTreeMap::new();
+        let mut listed = self.client.source.list(&prefix);
+        loop {
+            let next = async { Ok(listed.next().await) };
+            let Some(object) = within(self.client.retry.silence(), OPERATION, home, next).await? else {
+                break;
+            };
+            let object = object?;
+            // What consoles make for a directory.
+            if object.size == 0 && object.key.ends_with(b"/") {
+                continue;
+            }
+            paths.insert(prefix.path(&object.key)?, object.size);
+            if paths.len() as u64 > limits.objects {
+                return Err(Error::new(OPERATION, home, ErrorKind::TooMany));
+            }
+        }
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        let taken = &AtomicU64::new(0);
+        let prefix = &prefix;
+        let hashes = stream::iter(paths).map(|(path, size)| async move {
+            let key = prefix.key(&path)?;
+            let limit = self.client.retry.deadline(size);
+            let calls = self.client.retry.about(&self.client.progress, &path).within(limit);
+            let hash = calls.run(|_| self.hash(&key, &path, taken)).await?;
+            Ok((path, hash))
+        });
+        let mut hashes = std::pin::pin!(hashes.buffer_unordered(self.client.concurrency));
+        let mut files = BTreeMap::new();
+        while let Some(hashed) = hashes.next().await {
+            let (path, hash): (SafePath, Digest) = hashed?;
+            files.insert(path, hash);
+        }
+        Ok(Some(Manifest { files }))
+    }
+
+    async fn hash(&self, key: &str, path: &SafePath, taken: &AtomicU64) -> Result<Digest> {
+        let mut body = self.client.source.backend().get(key, None).await?;
+        let (mut hash, mut size) = (Sha256::new(), 0_u64);
+        while let Some(chunk) = body.chunks.next().await {
+            let chunk = chunk?;
+            size += chunk.len() as u64;
+            let all = taken.fetch_add(chunk.len() as u64, Ordering::Relaxed) + chunk.len() as u64;
+            if size > self.client.limits.file_bytes || all > self.client.limits.bytes {
+                return Err(Error::new(OPERATION, path, ErrorKind::TooLarge));
+            }
+            hash.update(&chunk);
+        }
+        Ok(hash.finalize().into())
+    }
+}
