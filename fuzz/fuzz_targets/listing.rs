@@ -84,7 +84,7 @@ fn read_back(page: &Written) {
         let between = BETWEEN[usize::from(*between) % BETWEEN.len()];
         let text = if page.encoded { percent(key) } else { String::from_utf8_lossy(key).into_owned() };
         let read = if page.encoded { key.clone() } else { writable(&text).into_bytes() };
-        objects.push((read, *size, etag.as_deref().map(writable)));
+        objects.push((read, *size, etag.as_deref().map(|etag| quoted(writable(etag)))));
         let (key, size) = (element("Key", &text, style), element("Size", &size.to_string(), &[]));
         let etag = etag.as_ref().map_or(String::new(), |etag| element("ETag", etag, style));
         let (before, after) = if *etag_first { (etag.as_str(), "") } else { ("", etag.as_str()) };
@@ -106,6 +106,14 @@ fn read_back(page: &Written) {
         next => Ok((objects, next)),
     };
     assert_eq!(read_page(xml.as_bytes()), expected, "{xml}");
+}
+
+/// With the quotes of a header.
+fn quoted(etag: String) -> String {
+    match etag.ends_with('"') {
+        true => etag,
+        false => format!("\"{etag}\""),
+    }
 }
 
 /// Without what XML cannot hold.

@@ -1,9 +1,11 @@
 //! Restore and snapshot against the plain way, each measured in turn in the same run.
 //!
-//! `cargo bench --features aws --bench artifacts`, on the file system of `TMPDIR`. With `weed` (or `BENEATH_WEED`),
-//! `s5cmd` and `rclone` on PATH it also restores from SeaweedFS.
+//! `cargo bench --features aws --bench artifacts`, on the file system of `TMPDIR`. With `weed`, `s5cmd` and `rclone`,
+//! which `.ci/run stores` installs, it also restores from SeaweedFS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+#[allow(dead_code)]
+mod servers;
 #[allow(dead_code)]
 mod support;
 
@@ -109,7 +111,7 @@ fn snapshot() {
 }
 
 async fn seaweed() {
-    let Some(server) = support::weed() else { return };
+    let Some(server) = servers::weed() else { return };
     println!("restore 2,000 x 16 KiB from SeaweedFS on loopback");
     let (bucket, source) = server.bucket().await;
     let content = vec![b'x'; 16 << 10];
@@ -120,9 +122,9 @@ async fn seaweed() {
     let from = format!("{bucket}/{}", support::prefix());
     let mut names = vec!["restore"];
     for (program, name) in [("s5cmd", "s5cmd"), ("rclone", "rclone, 16 transfers")] {
-        match Command::new(program).arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
-            Ok(_) => names.push(name),
-            Err(error) => println!("  skipped {program}: {error}"),
+        match servers::installed(program) {
+            Some(_) => names.push(name),
+            None => println!("  skipped: there is no {program}; .ci/run stores installs it"),
         }
     }
     race(&names, |contender| {
@@ -148,23 +150,27 @@ async fn seaweed() {
 }
 
 fn s5cmd(endpoint: &str, from: &str, to: &Path) -> bool {
-    ran(Command::new("s5cmd")
+    ran(program("s5cmd")
         .args(["--endpoint-url", endpoint, "cp", &format!("s3://{from}*")])
         .arg(format!("{}/", to.display()))
         .env("AWS_REGION", "us-east-1"))
 }
 
 fn rclone(endpoint: &str, from: &str, to: &Path) -> bool {
-    ran(Command::new("rclone")
+    ran(program("rclone")
         .args(["copy", "--transfers", "16", "--checkers", "16", "--s3-provider", "Other", "--s3-env-auth"])
         .args(["--s3-endpoint", endpoint, "--s3-region", "us-east-1", &format!(":s3:{from}")])
         .arg(to))
 }
 
+fn program(name: &str) -> Command {
+    Command::new(servers::installed(name).unwrap())
+}
+
 fn ran(command: &mut Command) -> bool {
     command
-        .env("AWS_ACCESS_KEY_ID", support::KEY_ID)
-        .env("AWS_SECRET_ACCESS_KEY", support::SECRET)
+        .env("AWS_ACCESS_KEY_ID", servers::KEY_ID)
+        .env("AWS_SECRET_ACCESS_KEY", servers::SECRET)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()

@@ -9,7 +9,7 @@ use object_store::aws::AmazonS3Builder;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 pub(crate) use crate::http::{Answer, Ask, Request};
-use crate::support;
+use crate::servers;
 
 /// What the bucket does with a request.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Bucket {
     }
 
     pub(crate) fn builder(&self) -> AmazonS3Builder {
-        support::client(self.port, "bucket")
+        servers::client(self.port, "bucket")
     }
 
     /// The same bucket as GCS, which compares generations and not versions.

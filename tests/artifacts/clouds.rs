@@ -7,8 +7,6 @@ use std::sync::Arc;
 use beneath::artifacts::{Deletions, Ended, OnLocal, Overwrites, Source};
 
 use crate::support::{self, Home};
-#[cfg(feature = "azure")]
-use crate::{skip, support::Server};
 
 /// Mirror, restore, conflict and deletion, with files in one request and in parts.
 async fn round_trip(source: &Source) {
@@ -51,13 +49,7 @@ async fn azure_takes_and_gives_back() {
     use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, MicrosoftAzureBuilder};
     use object_store::client::{HttpRequest, HttpRequestBody};
 
-    let Some(program) = std::env::var_os("BENEATH_AZURITE") else {
-        return skip("BENEATH_AZURITE does not name an azurite-blob");
-    };
-    let (program, port) = (program.to_str().unwrap(), support::free_port());
-    let server = Server { port, signed: false }.start(|home| {
-        format!("'{program}' --silent --blobPort {port} --location '{home}' --skipApiVersionCheck")
-    });
+    let Some(server) = crate::servers::azurite() else { return };
     let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", server.port);
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = "PUT".parse().unwrap();

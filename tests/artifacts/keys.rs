@@ -4,7 +4,7 @@ use beneath::artifacts::{Prefix, Source};
 use beneath::{SafePath, SessionId};
 use futures_util::TryStreamExt as _;
 
-use crate::support;
+use crate::{servers, support};
 
 /// Paths that a path type, an URL or a form would rewrite.
 pub(crate) const AWKWARD: [&str; 22] = [
@@ -52,7 +52,7 @@ async fn every_safe_path_round_trips_on_every_store() {
 
 #[tokio::test]
 async fn hostile_keys_are_listed_verbatim_and_stop_nothing() {
-    let Some(server) = support::moto() else { return };
+    let Some(server) = servers::moto() else { return };
     let (bucket, source) = server.bucket().await;
     let hostile: [&[u8]; 8] =
         [b"../x", b"a/../b", b"a//b", b"dir/", b"/abs", b"\x01", b"tab\t", b"back\\slash"];

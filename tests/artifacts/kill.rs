@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use beneath::artifacts::{Deletions, Ended, Event, OnLocal, Overwrites, Source};
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::support::{self, Home, Server};
+use crate::servers::{self, Server};
+use crate::support::{self, Home};
 use crate::{bundle, naive};
 
 const VARIABLE: &str = "BENEATH_KILL_CHILD";
@@ -76,7 +77,7 @@ fn child() {
     let mut fields = config.lines();
     let mut field = || fields.next().unwrap();
     let (task, home) = (field(), Path::new(field()));
-    let source = Source::s3(support::client(field().parse().unwrap(), field())).unwrap();
+    let source = Source::s3(servers::client(field().parse().unwrap(), field())).unwrap();
     let at: usize = field().parse().unwrap();
     let calm = field() == "true";
     let count = std::sync::atomic::AtomicUsize::new(0);
@@ -210,7 +211,7 @@ fn kills() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restore_survives_kill_at_events_and_at_random_moments() {
-    let Some(server) = support::weed() else { return };
+    let Some(server) = servers::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let wanted = seed(&source, 60).await;
     let job = Job { task: "restore", server, bucket: &bucket };
@@ -247,7 +248,7 @@ async fn restore_survives_kill_at_events_and_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mirror_survives_kill_at_random_moments() {
-    let Some(server) = support::weed() else { return };
+    let Some(server) = servers::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let home = Home::new();
     fs::create_dir(home.workspace("d")).unwrap();
@@ -287,7 +288,7 @@ async fn mirror_survives_kill_at_random_moments() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundle_upgrade_survives_kill_and_never_mixes_versions() {
-    let Some(server) = support::weed() else { return };
+    let Some(server) = servers::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let versions = publish_versions(&source, 20).await;
     let home = Home::new();

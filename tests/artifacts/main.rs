@@ -20,6 +20,7 @@ mod reports;
 mod restore;
 mod resume;
 mod send;
+mod servers;
 mod support;
 mod transitions;
 mod upload;

@@ -9,6 +9,7 @@ use beneath::artifacts::{
 };
 use beneath::{ErrorKind, Root, SafePath, ambient_authority};
 
+use crate::servers;
 use crate::support::{self, Home};
 
 fn root(home: &Home) -> Root {
@@ -299,7 +300,7 @@ async fn put_writes_here_and_there_and_the_mirror_knows() {
 async fn put_stays_here_when_the_store_is_gone() {
     let home = Home::new();
     let builder = object_store::aws::AmazonS3Builder::new()
-        .with_endpoint(format!("http://127.0.0.1:{}", support::free_port()))
+        .with_endpoint(format!("http://127.0.0.1:{}", servers::free_port()))
         .with_allow_http(true)
         .with_bucket_name("b")
         .with_access_key_id("k")
@@ -315,7 +316,7 @@ async fn put_stays_here_when_the_store_is_gone() {
 
 #[tokio::test]
 async fn signed_url_reads_the_object_and_nothing_else() {
-    let Some(server) = support::weed() else { return };
+    let Some(server) = servers::weed() else { return };
     let (_, source) = server.bucket().await;
     let home = Home::new();
     let artifacts = home.artifacts(&source);

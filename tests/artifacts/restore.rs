@@ -7,6 +7,7 @@ use beneath::artifacts::{
 };
 use beneath::{Access, ErrorKind, Policy, Root, Session, ambient_authority};
 
+use crate::servers;
 use crate::support::{self, Home};
 use beneath_kit::namespace::{Mounted, with_private_mounts};
 
@@ -231,7 +232,7 @@ async fn dropped_restore_is_completed_by_the_next_call() {
 
 #[tokio::test]
 async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
-    let Some(server) = support::moto() else { return };
+    let Some(server) = servers::moto() else { return };
     let (bucket, source) = server.bucket().await;
     let long = "x".repeat(300);
     let hostile: [&[u8]; 38] = [

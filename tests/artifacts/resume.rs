@@ -10,6 +10,7 @@ use std::time::Duration;
 use beneath::artifacts::{Ended, Event, OnLocal, Retry, Source};
 
 use crate::bucket::{Answer, Ask, Bucket, page};
+use crate::servers;
 use crate::support::{self, Home};
 
 const SIZE: usize = 300_000;
@@ -147,7 +148,7 @@ fn pass_back(mut server: TcpStream, mut client: TcpStream, most: usize, done: &A
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signed_request_for_the_rest_is_understood_by_a_real_server() {
-    let Some(server) = support::weed() else { return };
+    let Some(server) = servers::weed() else { return };
     let (bucket, source) = server.bucket().await;
     let content: Vec<u8> = (0..3 << 20).map(|n: u32| (n % 253) as u8).collect();
     support::put_object(&source, "large", &content).await;

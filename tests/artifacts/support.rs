@@ -1,171 +1,16 @@
-//! Stores for the tests, each started once, on a loopback port, and gone with the test process.
+//! Stores for the tests, and the directories of a session.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use beneath::artifacts::conformance::Condition;
 use beneath::artifacts::{Artifacts, Places, Prefix, Source};
 use beneath::{Root, Session, SessionId, ambient_authority};
 use beneath_kit::Snapshot;
 use futures_util::TryStreamExt as _;
-use object_store::aws::AmazonS3Builder;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-pub(crate) const KEY_ID: &str = "beneath-key";
-pub(crate) const SECRET: &str = "beneath-secret";
-
-/// A server on loopback; of S3 in most cases.
-#[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) port: u16,
-    pub(crate) signed: bool,
-}
-
-/// moto keeps every key verbatim and checks no signature. None, and a line on stdout, if it is not installed.
-pub(crate) fn moto() -> Option<&'static Server> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    installed("BENEATH_MOTO", "moto_server", &SERVER, |program| {
-        let port = free_port();
-        Server { port, signed: false }.start(|_| format!("'{program}' -H 127.0.0.1 -p {port}"))
-    })
-}
-
-/// SeaweedFS checks signatures and conditions. None, and a line on stdout, if it is not installed.
-pub(crate) fn weed() -> Option<&'static Server> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    installed("BENEATH_WEED", "weed", &SERVER, |program| {
-        let [port, master, volume, filer] = [(); 4].map(|()| free_port_pair());
-        Server { port, signed: true }.start(|home| {
-            let config = format!(
-                r#"{{"identities":[{{"name":"t","credentials":[{{"accessKey":"{KEY_ID}","secretKey":"{SECRET}"}}],"actions":["Admin","Read","Write","List","Tagging"]}}]}}"#
-            );
-            std::fs::write(format!("{home}/s3.json"), config).unwrap();
-            format!(
-                "env WEED_MASTER_VOLUME_GROWTH_COPY_1=1 '{program}' -logdir='{home}' server -ip=127.0.0.1 -ip.bind=127.0.0.1 -dir='{home}' \
-                 -s3 -s3.port={port} -s3.port.iceberg=0 -s3.port.lance=0 -s3.config='{home}/s3.json' \
-                 -master.port={master} -volume.port={volume} -filer.port={filer} -master.volumeSizeLimitMB=64 -volume.max=2000"
-            )
-        })
-    })
-}
-
-/// A server that is started once, from the program that a variable names or that is on PATH.
-fn installed(
-    variable: &str,
-    name: &str,
-    server: &'static OnceLock<Option<Server>>,
-    start: impl FnOnce(&str) -> Server,
-) -> Option<&'static Server> {
-    let find = || {
-        let paths = std::env::var_os("PATH")?;
-        let on_path = || std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
-        let program = std::env::var_os(variable).map(PathBuf::from).or_else(on_path)?;
-        Some(start(program.to_str().unwrap()))
-    };
-    let server = server.get_or_init(find).as_ref();
-    if server.is_none() {
-        beneath_kit::skip(&format!("{name} is neither on PATH nor in {variable}"));
-    }
-    server
-}
-
-/// A client of S3 on a loopback port.
-pub(crate) fn client(port: u16, bucket: &str) -> AmazonS3Builder {
-    AmazonS3Builder::new()
-        .with_endpoint(format!("http://127.0.0.1:{port}"))
-        .with_allow_http(true)
-        .with_bucket_name(bucket)
-        .with_region("us-east-1")
-        .with_access_key_id(KEY_ID)
-        .with_secret_access_key(SECRET)
-}
-
-impl Server {
-    /// Runs the command for a new directory until this process ends, however it ends: the standard input of the shell is a
-    /// pipe that we hold.
-    pub(crate) fn start(self, command: impl FnOnce(&str) -> String) -> Self {
-        let home = tempfile::tempdir().unwrap().keep();
-        let home = home.to_str().unwrap();
-        let script = format!(
-            "(exec {}) </dev/null >/dev/null 2>&1 & child=$!; read -r _; kill -9 $child; rm -rf '{home}'",
-            command(home)
-        );
-        let child = Command::new("sh").arg("-c").arg(script).stdin(Stdio::piped()).spawn().unwrap();
-        std::mem::forget(child);
-        self.answers("GET", "/", "HTTP/");
-        self
-    }
-
-    /// Asks until the answer contains `wanted`: a port opens before the parts behind it are up.
-    fn answers(&self, method: &str, target: &str, wanted: &str) {
-        let start = Instant::now();
-        loop {
-            let answer = self.http(method, target, "", b"").unwrap_or_else(|error| error.to_string());
-            if answer.contains(wanted) {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(60), "{method} {target}: {answer}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-
-    pub(crate) fn builder(&self, bucket: &str) -> AmazonS3Builder {
-        client(self.port, bucket)
-    }
-
-    /// A new bucket and a source on it.
-    pub(crate) async fn bucket(&self) -> (String, Source) {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("b{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let target = if self.signed { self.signed(&name).await } else { format!("/{name}") };
-        self.answers("PUT", &target, " 200 ");
-        let source = Source::s3(self.builder(&name)).unwrap();
-        (name, source)
-    }
-
-    /// The store has no call to make a bucket; a signed URL for an object with an empty name is nearly one.
-    async fn signed(&self, name: &str) -> String {
-        use object_store::signer::Signer as _;
-        let store = self.builder("x").with_virtual_hosted_style_request(true).build().unwrap();
-        let path = object_store::path::Path::from(name);
-        let url = store.signed_url("PUT".parse().unwrap(), &path, Duration::from_secs(60)).await.unwrap();
-        format!("{}?{}", url.path(), url.query().unwrap())
-    }
-
-    /// Puts an object under any key at all, on a server that checks no signature.
-    pub(crate) fn put_raw(&self, bucket: &str, key: &[u8], body: &[u8]) -> bool {
-        const ENCODED: &AsciiSet =
-            &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-        let target = format!("/{bucket}/{}", percent_encode(key, ENCODED));
-        self.http("PUT", &target, "", body).is_ok_and(|answer| answer.contains(" 200 "))
-    }
-
-    /// The answer to a request with these headers, each with the end of its line.
-    pub(crate) fn http(
-        &self,
-        method: &str,
-        target: &str,
-        headers: &str,
-        body: &[u8],
-    ) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        let (port, length) = (self.port, body.len());
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n{headers}Connection: close\r\n\r\n"
-        );
-        stream.write_all(&[head.as_bytes(), body].concat())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
-    }
-}
+use crate::servers::{moto, weed};
 
 /// Every kind of store, by name; prints which it had to leave out.
 pub(crate) async fn every_store() -> Vec<(&'static str, Source)> {
@@ -192,23 +37,6 @@ pub(crate) fn local() -> (PathBuf, Source) {
     let home = tempfile::tempdir().unwrap().keep();
     let source = Source::local(&home, ambient_authority()).unwrap();
     (home, source)
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// A port for SeaweedFS, which also takes the one 10,000 above it. Both are below those that the kernel gives to
-/// clients, so that no connection takes one before the server does.
-fn free_port_pair() -> u16 {
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let port = 10_000 + (clock.subsec_nanos() / 64 % 10_000) as u16;
-        if is_free(port) && is_free(port + 10_000) {
-            return port;
-        }
-    }
 }
 
 /// The directories of one session, and a canary beside them that no test may touch.

@@ -13,6 +13,7 @@ use beneath::artifacts::Source;
 use beneath::{Root, ambient_authority};
 
 use crate::kill::{Job, Tree, again, ended, full, publish_versions, seed, settled};
+use crate::servers;
 use crate::support::{self, Home};
 
 /// The calls that change what a second host would find. Those that open count only if they can create.
@@ -191,7 +192,7 @@ fn is_part_of(tree: &Tree, wanted: &Tree) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restore_survives_kill_at_each_change() {
-    let Some(server) = support::weed().filter(|_| strace_works()) else { return };
+    let Some(server) = servers::weed().filter(|_| strace_works()) else { return };
     let (bucket, source) = server.bucket().await;
     let wanted = seed(&source, 10).await;
     let prepare = |_: &Home| {};
@@ -210,7 +211,7 @@ async fn restore_survives_kill_at_each_change() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mirror_survives_kill_at_each_change() {
-    let Some(server) = support::weed().filter(|_| strace_works()) else { return };
+    let Some(server) = servers::weed().filter(|_| strace_works()) else { return };
     let before: Tree = (0..12).map(|n| (format!("d/f{n}"), format!("old {n}").into_bytes())).collect();
     let mut wanted: Tree = before.clone();
     for n in 0..4 {
@@ -255,7 +256,7 @@ async fn mirror_survives_kill_at_each_change() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bundle_upgrade_survives_kill_at_each_change() {
-    let Some(server) = support::weed().filter(|_| strace_works()) else { return };
+    let Some(server) = servers::weed().filter(|_| strace_works()) else { return };
     let (bucket, source) = server.bucket().await;
     let versions = publish_versions(&source, 6).await;
     let handle = tokio::runtime::Handle::current();

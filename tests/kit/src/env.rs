@@ -62,10 +62,7 @@ variables! {
     REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
-    MOTO = "BENEATH_MOTO", "the program moto_server, an S3 server", "found on PATH";
-    WEED = "BENEATH_WEED", "the program weed, an S3 server", "found on PATH";
-    AZURITE = "BENEATH_AZURITE", "the program azurite-blob", "unset: skipped";
-    VENV = "BENEATH_VENV", "where CI installs the S3 servers", "target/stores";
+    STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores, and PATH";
     BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages that the bench of sessions collects", "1000";
     BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the bench of sessions", "15";
     FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";

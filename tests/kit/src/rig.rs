@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 pub use count::Count;
-pub use evidence::{Origin, file_system};
+pub use evidence::{Origin, Table, file_system};
 pub use parallel::in_parallel;
 
 use crate::env;

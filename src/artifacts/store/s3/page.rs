@@ -3,7 +3,11 @@
 //! Problem: the page comes over the network and carries keys that others chose. Plain XML cannot hold every key
 //! (a control character makes it unreadable), so the request asks for URL-encoded keys.
 //!
-//! Defence: only the few elements of interest are read, at their exact depth.
+//! Defence: only the few elements of interest are read, at their exact depth. A server that says that it encodes, and does not,
+//! is found out by a key that no encoder writes.
+//!
+//! What remains: of such a server, a page on which all keys could be encoded is decoded. A key that was changed by it is not found
+//! when it is fetched.
 
 use percent_encoding::percent_decode;
 
@@ -52,6 +56,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
         (true, Some(token)) if !token.is_empty() => Some(token),
         (true, _) => return Err("listing goes on without a token"),
     };
+    let encoded = encoded && objects.iter().all(|object| object.key.as_deref().is_none_or(could_be_encoded));
     let objects = objects.into_iter().map(|object| listed(object, encoded));
     Ok(Page { objects: objects.collect::<Result<_, _>>()?, next })
 }
@@ -63,7 +68,34 @@ fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
     // As HTML forms do it: a plus is a space, and a real plus comes as %2B.
     let key =
         if encoded { percent_decode(key.replace('+', " ").as_bytes()).collect() } else { key.into_bytes() };
-    Ok(Listed { key, size, etag: object.etag })
+    Ok(Listed { key, size, etag: object.etag.map(quoted) })
+}
+
+/// A version as a header has it. Some servers leave the quotes out in a listing, and then it would be another one.
+fn quoted(etag: String) -> String {
+    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
+}
+
+/// Whether an encoder could have written the text: none leaves a space or what is not ASCII as it is, and none escapes a letter or
+/// a digit.
+fn could_be_encoded(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let escaped = match byte {
+            b'%' => [bytes.next(), bytes.next()],
+            byte if byte.is_ascii_graphic() => continue,
+            _ => return false,
+        };
+        let [Some(high), Some(low)] =
+            escaped.map(|digit| digit.and_then(|digit| char::from(digit).to_digit(16)))
+        else {
+            return false;
+        };
+        if u8::try_from(high * 16 + low).is_ok_and(|byte| byte.is_ascii_alphanumeric()) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Reads a page into objects, each a key, a size and a version, and the token of the next page: for the fuzz targets alone.
@@ -111,6 +143,23 @@ mod tests {
     fn key_is_literal_when_the_server_does_not_encode() {
         let body = "<Contents><Key>a+b%20</Key><Size>1</Size></Contents>";
         assert_eq!(page(body).unwrap().objects.remove(0).key, b"a+b%20");
+    }
+
+    #[test]
+    fn server_that_says_it_encodes_and_does_not_is_found_out() {
+        let page = |proof: &str| {
+            let object = |key| format!("<Contents><Key>{key}</Key><Size>1</Size><ETag>e</ETag></Contents>");
+            page(&format!("<EncodingType>url</EncodingType>{}{}", object("a+b%20c"), object(proof))).unwrap()
+        };
+        for proof in ["a b", "100%", "%zz", "%4", "%41", "\u{e9}"] {
+            let page = page(proof);
+            let keys: Vec<_> = page.objects.iter().map(|object| object.key.as_slice()).collect();
+            assert_eq!(keys, [b"a+b%20c", proof.as_bytes()], "{proof}");
+            assert_eq!(page.objects[0].etag.as_deref(), Some("\"e\""));
+        }
+        for no_proof in ["plain", "a%2Fb", "a+b", "~!*'()"] {
+            assert_eq!(page(no_proof).objects[0].key, b"a b c", "{no_proof}");
+        }
     }
 
     #[test]

@@ -85,39 +85,58 @@ pub fn file_system(place: &Path) -> String {
 impl Rig {
     /// Writes the table; the path, or none where there is no place for it.
     pub(super) fn write_evidence(&self, failures: &[String], result: &str) -> io::Result<Option<PathBuf>> {
+        let titles: Vec<&str> = self.columns.iter().map(|column| column.0).collect();
+        let mut table = Table::new(self.name, &titles);
+        for row in &self.rows {
+            match &row.skipped {
+                Some(why) => table.row(&[row.cells.join(" "), format!("skipped: {why}")]),
+                None => table.row(&row.cells),
+            }
+        }
+        self.notes.iter().chain(failures).for_each(|line| table.note(line));
+        table.write(&self.place, self.seed, result)
+    }
+}
+
+/// A table that becomes evidence.
+#[derive(Debug)]
+pub struct Table {
+    name: &'static str,
+    text: String,
+}
+
+impl Table {
+    pub fn new(name: &'static str, titles: &[&str]) -> Self {
+        Self { name, text: format!("| {} |\n|{}\n", titles.join(" | "), "---|".repeat(titles.len())) }
+    }
+
+    pub fn row(&mut self, cells: &[String]) {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "| {} |", cells.join(" | "));
+    }
+
+    /// A line under the table.
+    pub fn note(&mut self, line: &str) {
+        let _ = writeln!(self.text, "\n{line}");
+    }
+
+    /// Writes it with its origin; the path, or none where there is no place for it.
+    pub fn write(&self, place: &Path, seed: u64, result: &str) -> io::Result<Option<PathBuf>> {
         let Some(dir) = env::EVIDENCE.value().map(PathBuf::from).or_else(default_dir) else {
             return Ok(None);
         };
         fs::create_dir_all(&dir)?;
         let path = dir.join(format!("{}.md", self.name));
-        fs::write(&path, self.markdown(failures, result))?;
-        Ok(Some(path))
-    }
-
-    fn markdown(&self, failures: &[String], result: &str) -> String {
-        let Origin { commit, kernel, file_system, date, command } = Origin::of(&self.place);
-        let name = self.name;
-        let mut text = format!(
-            "# {name}\n\nWritten by the rig `{name}`; do not edit.\n\n| | |\n|---|---|\n\
-             | commit | {commit} |\n| kernel | {kernel} |\n| file system | {file_system} |\n| seed | {} |\n\
-             | date | {date} |\n| command | `{command}` |\n| result | {result} |\n\n",
-            self.seed
+        let Origin { commit, kernel, file_system, date, command } = Origin::of(place);
+        let (name, table) = (self.name, &self.text);
+        let text = format!(
+            "# {name}\n\nWritten by `{name}`; do not edit.\n\n| | |\n|---|---|\n\
+             | commit | {commit} |\n| kernel | {kernel} |\n| file system | {file_system} |\n| seed | {seed} |\n\
+             | date | {date} |\n| command | `{command}` |\n| result | {result} |\n\n{table}"
         );
-        // Writing to a String cannot fail.
-        let titles: Vec<&str> = self.columns.iter().map(|column| column.0).collect();
-        let _ = writeln!(text, "| {} |", titles.join(" | "));
-        let _ = writeln!(text, "|{}", "---|".repeat(titles.len()));
-        for row in &self.rows {
-            let cells: Vec<String> = row.cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            let _ = match &row.skipped {
-                Some(why) => writeln!(text, "| {} | skipped: {why} |", cells.join(" ")),
-                None => writeln!(text, "| {} |", cells.join(" | ")),
-            };
-        }
-        for line in self.notes.iter().chain(failures) {
-            let _ = writeln!(text, "\n{line}");
-        }
-        text
+        fs::write(&path, text)?;
+        Ok(Some(path))
     }
 }
 
