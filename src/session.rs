@@ -47,6 +47,11 @@ mod usage;
 mod watch;
 mod workspace;
 
+#[cfg(feature = "queue")]
+pub(crate) use event::refused;
+#[cfg(feature = "queue")]
+pub(crate) use sweep::age;
+
 pub use database::{DbFault, DbImage, DbReport, DbStamp, Sibling, WalSafety};
 pub use handle::Session;
 pub use handle::config::{Base64, Dotfiles, MessageLimits, SessionsConfig, SweepClock};

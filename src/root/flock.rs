@@ -20,19 +20,19 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A held lock; it ends when this is dropped, and with the process.
 #[derive(Debug)]
-pub(crate) struct Flock {
-    held: OwnedFd,
+pub(crate) struct Flock<F: AsFd = OwnedFd> {
+    held: F,
     /// The process that took it.
     holder: u32,
 }
 
-impl Drop for Flock {
+impl<F: AsFd> Drop for Flock<F> {
     /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
     fn drop(&mut self) {
         // In a child it is the parent's to give up.
         if self.holder == std::process::id() {
             // Should it fail, the lock ends with the last descriptor.
-            let _ = flock(&self.held, FlockOperation::Unlock);
+            let _ = flock(self.held.as_fd(), FlockOperation::Unlock);
         }
     }
 }
@@ -89,5 +89,21 @@ impl Flock {
     /// The error for a lock that somebody else holds.
     pub(crate) fn busy(path: &Path, operation: &'static str) -> Error {
         Error::new(operation, path, ErrorKind::Busy).with_detail("is held by another worker")
+    }
+}
+
+#[cfg(feature = "queue")]
+impl Flock<ContainedFile> {
+    /// Takes the lock on a file that is open, unless somebody else holds it. Where there are no locks, nobody does.
+    pub(crate) fn try_hold(held: ContainedFile) -> Option<Self> {
+        match flock(held.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => None,
+            _ => Some(Self { held, holder: std::process::id() }),
+        }
+    }
+
+    /// The file that is locked.
+    pub(crate) fn file(&mut self) -> &mut ContainedFile {
+        &mut self.held
     }
 }

@@ -305,13 +305,21 @@ impl ContainedFile {
         &self.subject
     }
 
+    /// Reads from the present position on.
+    #[cfg(feature = "queue")]
+    pub(crate) fn reader(&self) -> impl Read + '_ {
+        &self.file
+    }
+
     /// Reads from the present position to the end, at most `max_bytes`.
     ///
     /// # Errors
     /// [`TooLarge`](ErrorKind::TooLarge) if there is more, or the kind of the system's error.
     pub fn read_to_limit(&mut self, max_bytes: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        read_limited(self.file.as_fd(), &mut bytes, 0, max_bytes, Until::End)
+        // A hint for the first read; where it begins, less may be left.
+        let length = self.len_hint().min(max_bytes);
+        read_limited(self.file.as_fd(), &mut bytes, length, max_bytes, Until::End)
             .map_err(|failure| failure.about(&self.subject))?;
         Ok(bytes)
     }

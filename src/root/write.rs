@@ -18,15 +18,24 @@ pub(super) mod options;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+#[cfg(feature = "queue")]
+use rustix::fs::{OFlags, fsync};
+#[cfg(feature = "queue")]
+use rustix::io::{Errno, retry_on_intr};
+
 use super::Root;
 use super::resolve::Handle;
 use super::resolve::path::subject;
 use super::resolve::path::{Checked, Meant};
 use super::write::draft::{Draft, Failure};
 use super::write::options::{Finish, WriteOptions};
-#[cfg(feature = "artifacts")]
+#[cfg(any(feature = "artifacts", feature = "queue"))]
 use crate::error::Error;
+#[cfg(feature = "queue")]
+use crate::error::ErrorKind;
 use crate::error::Result;
+#[cfg(feature = "queue")]
+use crate::root::Durability;
 
 impl Root {
     /// Writes `bytes` to a new file at `path`.
@@ -155,6 +164,30 @@ impl Root {
             .and_then(|mode| draft(dir, bytes.as_ref(), finish, mode))
             .and_then(|mut draft| draft.publish_over(leaf))
             .map_err(|failure| failure.about("replace", subject(path)))
+    }
+
+    /// Adds `bytes` to the end of the file at `path`, which is made if it is not there, where no guest can reach. A host that dies
+    /// half-way leaves a part of them.
+    #[cfg(feature = "queue")]
+    pub(crate) fn append(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+        let checked = Checked::new("write", path.as_ref(), Meant::Entry)?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = match self.open("write", checked, flags) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return self.write_exclusive(path, bytes),
+            opened => opened?,
+        };
+        let failed = |errno| Error::from_errno("write", subject(checked), errno);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match retry_on_intr(|| rustix::io::write(&file, rest)).map_err(failed)? {
+                0 => return Err(failed(Errno::IO)),
+                written => rest = rest.get(written..).unwrap_or_default(),
+            }
+        }
+        match self.policy.durability() {
+            Durability::None => Ok(()),
+            Durability::File | Durability::Full => retry_on_intr(|| fsync(&file)).map_err(failed),
+        }
     }
 
     /// Writes `bytes` to a new file at `path`, where no guest can reach.

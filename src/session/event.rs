@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::root::FileType;
 
 /// Something was refused or skipped; the result reports it as well.
-pub(super) fn refused(operation: &'static str, error: &Error) {
+pub(crate) fn refused(operation: &'static str, error: &Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "beneath", operation, kind = ?error.kind(), reason = %error, "refused");
     #[cfg(not(feature = "tracing"))]

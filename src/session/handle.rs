@@ -177,7 +177,7 @@ impl Session {
     }
 
     /// Where things go to be removed; as [`claimed`](Self::claimed).
-    pub(super) fn trash(&self) -> Result<&Root> {
+    pub(crate) fn trash(&self) -> Result<&Root> {
         shelf(self.host(), parts::TRASH, &self.places.trash)
     }
 

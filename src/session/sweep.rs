@@ -67,7 +67,7 @@ pub(super) fn reason(removed: Removed, operation: &'static str, subject: &Path) 
 
 /// How long ago the kernel saw the entry change. A guest can set any modification time, but not this one. A wall clock
 /// that is set while this process runs makes nothing older.
-pub(super) fn age(entry: &Metadata) -> Duration {
+pub(crate) fn age(entry: &Metadata) -> Duration {
     Ages::of_process().of(entry)
 }
 

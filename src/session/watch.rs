@@ -20,6 +20,7 @@
 //! matters, or rely on the timer. A guest that exchanges the directory in the moment between its lookup and the watch has its
 //! own changes seen up to a second later.
 
+mod place;
 mod table;
 mod wait;
 
@@ -31,6 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, init, remove_watch};
 use rustix::io::Errno;
 
+use self::place::Place;
 use self::table::{Table, Token};
 use super::handle::Session;
 use super::handle::parts::Part;
@@ -126,7 +128,7 @@ impl Watcher {
     /// Watches a part of a session. Nothing is asked of the kernel until the watch is [armed](Watch::arm).
     #[must_use]
     pub fn watch(&self, session: &Session, part: Part) -> Watch {
-        Watch::new(self.clone(), session.clone(), part, GuestPath::top())
+        Watch::new(self.clone(), Place::Part(session.clone(), part, GuestPath::top()))
     }
 
     /// Watches a directory of a session, in any spelling that [`Session::resolve`] reads.
@@ -146,7 +148,13 @@ impl Watcher {
     /// ```
     pub fn watch_path<'p>(&self, session: &Session, path: impl Into<Spelled<'p>>) -> Result<Watch> {
         let (part, path) = session.resolve(path)?;
-        Ok(Watch::new(self.clone(), session.clone(), part, path))
+        Ok(Watch::new(self.clone(), Place::Part(session.clone(), part, path)))
+    }
+
+    /// Watches a directory beneath a root.
+    #[cfg(feature = "queue")]
+    pub(crate) fn watch_beneath(&self, session: Option<Session>, root: Root, path: GuestPath) -> Watch {
+        Watch::new(self.clone(), Place::Beneath(session, root, path))
     }
 
     /// Waits for events, no longer than `patience`, and wakes the watches that they belong to.

@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::place::Place;
 use super::table::Token;
 use super::{OPERATION, Watcher};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::GuestPath;
-use crate::root::Root;
-use crate::session::handle::Session;
-use crate::session::handle::parts::Part;
 
 /// The timer where events are to be trusted, and the longest one elsewhere.
 const LONG: Duration = Duration::from_secs(1);
@@ -51,9 +48,7 @@ pub enum Wake {
 pub struct Watch {
     watcher: Watcher,
     token: Token,
-    session: Session,
-    part: Part,
-    path: GuestPath,
+    place: Place,
     armed: Armed,
     /// The timer, unless events are to be trusted.
     interval: Duration,
@@ -66,11 +61,11 @@ impl Watch {
     /// The shortest time between two looks that changes cause.
     pub const PAUSE: Duration = Duration::from_millis(10);
 
-    pub(super) fn new(watcher: Watcher, session: Session, part: Part, path: GuestPath) -> Self {
+    pub(super) fn new(watcher: Watcher, place: Place) -> Self {
         let token = watcher.table().add();
-        let error = Error::new(OPERATION, part, ErrorKind::NotFound).with_detail("is not armed");
+        let error = Error::new(OPERATION, place.subject(), ErrorKind::NotFound).with_detail("is not armed");
         let armed = Armed::Timer(error);
-        Self { watcher, token, session, part, path, armed, interval: SHORT, trusted: false, look: None }
+        Self { watcher, token, place, armed, interval: SHORT, trusted: false, look: None }
     }
 
     /// Calls `look` at once and after each change, until it finds something or it is `deadline`. None in the latter case.
@@ -80,7 +75,7 @@ impl Watch {
     ///
     /// # Races
     /// No change is lost: `look` is called after the kernel was asked for the next event. A guest can cause it to be called for
-    /// nothing, at most once each [`PAUSE`](Self::PAUSE).
+    /// nothing, at most once each [`PAUSE`](Self::PAUSE) and once for each time that it has found something.
     pub fn wait_for<T, E: From<Error>>(
         &mut self,
         deadline: Instant,
@@ -92,7 +87,12 @@ impl Watch {
             self.arm()?;
             match look()? {
                 None if wake != Wake::Deadline => wake = self.wait(deadline),
-                found => return Ok(found),
+                None => return Ok(None),
+                found => {
+                    // It was no call for nothing, so the next change is looked at without a pause.
+                    self.look = None;
+                    return Ok(found);
+                }
             }
         }
     }
@@ -128,7 +128,7 @@ impl Watch {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn arm(&mut self) -> Result<&Armed> {
-        self.session.alive()?;
+        self.place.alive()?;
         self.watcher.table().begin(self.token);
         let (armed, trusted) = match self.place() {
             Ok(trusted) => (Armed::Events, trusted),
@@ -143,22 +143,10 @@ impl Watch {
 
     /// Places the watch; whether its events are to be trusted.
     fn place(&self) -> Result<bool> {
-        let dir = self.nearest().map_err(|error| self.unarmed(&error))?;
+        let dir = self.place.nearest().map_err(|error| self.unarmed(&error))?;
         match self.watcher.arm(self.token, &dir) {
             Ok(()) => Ok(dir.has_local_changes_only()),
             Err(errno) => Err(self.watcher.failure().cloned().unwrap_or_else(|| self.explained(errno))),
-        }
-    }
-
-    /// The directory, or the nearest one above it that there is.
-    fn nearest(&self) -> Result<Root> {
-        let (root, path) = self.session.at(self.part, &self.path)?;
-        let mut path = GuestPath::new(path)?;
-        loop {
-            match (root.descend(&path), path.parent()) {
-                (Err(error), Some(above)) if !error.is_transient() => path = above,
-                (found, _) => return found,
-            }
         }
     }
 
@@ -171,7 +159,7 @@ impl Watch {
 
     /// The kernel's words for some of these are about files.
     fn explained(&self, errno: Errno) -> Error {
-        let error = Error::from_errno(OPERATION, self.part, errno);
+        let error = Error::from_errno(OPERATION, self.place.subject(), errno);
         match errno {
             Errno::NOSPC => error
                 .with_kind(ErrorKind::TooMany)

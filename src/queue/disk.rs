@@ -1,0 +1,372 @@
+//! The states of a request on disk, and the steps between them.
+//!
+//! Problem: a host that dies between handling a request and answering it handles it again after the next start. A guest that
+//! replaces `requests` or `responses` by a link has the host read, delete or overwrite elsewhere.
+//!
+//! Defence: each state is a name, and each step is one rename that replaces nothing, one new file that appears whole, or one
+//! unlink. `queue`, `requests` and `responses` are looked up anew for each use, beneath the guest's handle, without links.
+//!
+//! ```text
+//! guest/queue/requests/<id>.json     submitted
+//!  host/queue/<id>.claimed           taken, nobody has begun
+//!  host/queue/<id>.started           begun
+//!  host/queue/<id>.answer            answered
+//! guest/queue/responses/<id>.json    published
+//! ```
+//!
+//! Where a request cannot be moved to the host's side it is [copied](copy). Beside these, `<id>.body` is the body of a request,
+//! and `<id>.out` that of an answer.
+//!
+//! What remains: a guest that holds a claimed file open can still write to it, so it is read once.
+
+mod copy;
+
+pub(super) use copy::Recopied;
+
+use std::path::{Path, PathBuf};
+
+use super::config::QueueConfig;
+use super::id::RequestId;
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::{ContainedFile, Durability, Ensured, HardLinks, Links, Metadata, Root};
+use crate::session::Session;
+
+pub(super) const OPERATION: &str = "queue";
+pub(super) const QUEUE: &str = "queue";
+pub(super) const REQUESTS: &str = "requests";
+pub(super) const RESPONSES: &str = "responses";
+pub(super) const JSON: &str = ".json";
+pub(super) const BODY: &str = ".body";
+
+/// A state of a request on the host's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Step {
+    /// Copied, and perhaps still in the guest's directory too.
+    Copy,
+    Claimed,
+    Started,
+    Answer,
+    /// Handled or about to be, and perhaps still in the guest's directory, from which the host may not remove it.
+    Done,
+    /// The body of the request.
+    Body,
+    /// The body of the answer.
+    Out,
+}
+
+impl Step {
+    pub(super) const ALL: [Self; 7] =
+        [Self::Copy, Self::Claimed, Self::Started, Self::Answer, Self::Done, Self::Body, Self::Out];
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Copy => ".copy",
+            Self::Claimed => ".claimed",
+            Self::Started => ".started",
+            Self::Answer => ".answer",
+            Self::Done => ".done",
+            Self::Body => BODY,
+            Self::Out => ".out",
+        }
+    }
+
+    pub(super) fn of(self, id: &RequestId) -> String {
+        format!("{id}{}", self.suffix())
+    }
+
+    /// What a name on the host's side is.
+    pub(super) fn parse(name: &std::ffi::OsStr) -> Option<(RequestId, Self)> {
+        Self::ALL.into_iter().find_map(|step| Some((RequestId::of_file(name, step.suffix())?, step)))
+    }
+}
+
+/// What came of an attempt to take a request.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is claimed.
+    Claimed,
+    /// It was not there any more, or another worker has it.
+    Gone,
+    /// Another one of its id is claimed; the newcomer was removed.
+    Duplicate,
+    /// It was handled, and the host may not remove it.
+    Handled,
+}
+
+/// What came of an attempt to publish an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Published {
+    Now,
+    /// Something had its name.
+    Already,
+}
+
+/// The two sides of a queue.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) session: Session,
+    /// The directory that has `requests` and `responses`, if the guest cannot replace it.
+    apart: Option<Root>,
+    /// `host/queue`. What is written here has the mode and owner that the guest's side has.
+    pub(super) host: Root,
+    /// The same, for steps that need no sync.
+    unsynced: Root,
+}
+
+impl Disk {
+    pub(super) fn new(session: &Session, apart: Option<Root>) -> Result<Self> {
+        session.alive()?;
+        let guest = apart.as_ref().unwrap_or(session.guest()).policy();
+        let made = session.host().ensure_and_descend(QUEUE)?.0;
+        let durability = match (made.policy().durability(), guest.durability()) {
+            (Durability::Full, _) | (_, Durability::Full) => Durability::Full,
+            (Durability::File, _) | (_, Durability::File) => Durability::File,
+            _ => Durability::None,
+        };
+        // A file that was moved here has no other name, or it is refused by its count: no guest can unlink the name it has here.
+        let policy = made.policy().clone().with_access(guest.access()).with_hard_links(HardLinks::Allow);
+        let policy = policy.with_links(Links::Refuse).with_durability(durability);
+        let unsynced = made.try_clone()?.with_policy(policy.clone().with_durability(Durability::None));
+        let disk = Self { session: session.clone(), apart, host: made.with_policy(policy), unsynced };
+        for part in [REQUESTS, RESPONSES] {
+            match disk.ensure(part) {
+                Ok(_) => {}
+                // The guest has replaced it. Each use is refused, and it can be repaired.
+                Err(error) if is_replaced(&error) => crate::session::refused("open queue", &error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(disk)
+    }
+
+    /// The root that the guest's side is looked up from, and the path of `part` from there.
+    pub(super) fn at(&self, part: &str) -> (&Root, PathBuf) {
+        match &self.apart {
+            Some(root) => (root, part.into()),
+            None => (self.session.guest(), Path::new(QUEUE).join(part)),
+        }
+    }
+
+    fn ensure(&self, part: &str) -> Result<Ensured> {
+        let (root, path) = self.at(part);
+        root.ensure_dir(path)
+    }
+
+    /// Opens `requests` or `responses` as it is now, and makes it if it is missing.
+    pub(super) fn open(&self, part: &str) -> Result<Root> {
+        let (root, path) = self.at(part);
+        match root.descend(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.ensure(part)?;
+                root.descend(path)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Puts a directory back in place of whatever else is there.
+    pub(super) fn repair(&self) -> Result<()> {
+        self.session.alive()?;
+        let (root, _) = self.at(REQUESTS);
+        let whole = self.apart.is_none().then_some(PathBuf::from(QUEUE));
+        let parts = [REQUESTS, RESPONSES].map(|part| self.at(part).1);
+        for path in whole.into_iter().chain(parts) {
+            match root.ensure_dir(&path) {
+                Err(error) if is_replaced(&error) => {
+                    root.remove_file(&path)?;
+                    root.ensure_dir(&path)?;
+                }
+                ensured => drop(ensured?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a request out of the guest's reach.
+    pub(super) fn claim(&self, requests: &Root, id: &RequestId, config: &QueueConfig) -> Result<Taken> {
+        let name = format!("{id}{JSON}");
+        match requests.rename_to(&name, &self.unsynced, Step::Claimed.of(id)) {
+            Ok(()) => Ok(Taken::Claimed),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => Ok(Taken::Gone),
+                ErrorKind::AlreadyExists => {
+                    self.discard(requests, &name)?;
+                    Ok(Taken::Duplicate)
+                }
+                ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::ReadOnly | ErrorKind::Unsupported => {
+                    self.claim_copy(requests, id, config.request_bytes())
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Removes an entry of the guest's side, unless it is gone.
+    pub(super) fn discard(&self, dir: &Root, name: &str) -> Result<()> {
+        match dir.remove_file(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the source of a claim that a crash has left as a second name of it, in a file system that can move only so.
+    pub(super) fn unlink_twin(&self, id: &RequestId) -> Result<()> {
+        let claimed = self.host.metadata(Step::Claimed.of(id))?;
+        if claimed.is_file() && claimed.nlink() > 1 {
+            let (requests, name) = (self.open(REQUESTS)?, format!("{id}{JSON}"));
+            let is_twin = |source: Metadata| (source.dev(), source.ino()) == (claimed.dev(), claimed.ino());
+            if requests.metadata(&name).is_ok_and(is_twin) {
+                self.discard(&requests, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what was claimed or started.
+    ///
+    /// # Errors
+    /// `HardLinked` if it has another name, which the guest made before it was moved here or the host's own crash has left.
+    pub(super) fn open_step(&self, id: &RequestId, step: Step) -> Result<ContainedFile> {
+        let name = step.of(id);
+        let file = self.host.open_contained(&name)?;
+        match file.metadata().nlink() {
+            0 | 1 => Ok(file),
+            _ => Err(Error::new("read", name, ErrorKind::HardLinked)),
+        }
+    }
+
+    /// From claimed to started. From here on a crash leaves the outcome open.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if one of its id is being handled, `NotFound` if another worker has it.
+    pub(super) fn start(&self, id: &RequestId) -> Result<()> {
+        let (claimed, started) = (Step::Claimed.of(id), Step::Started.of(id));
+        self.unsynced.rename(&claimed, &started)?;
+        self.host.sync_dir(".").inspect_err(|_| {
+            // Nothing has begun yet. If this fails too, the next recovery finds it started, and says so.
+            let _ = self.unsynced.rename(&started, &claimed);
+        })
+    }
+
+    /// Removes a state, if it is there.
+    pub(super) fn forget(&self, id: &RequestId, step: Step) -> Result<()> {
+        self.discard(&self.host, &step.of(id))
+    }
+
+    pub(super) fn has(&self, id: &RequestId, step: Step) -> Result<bool> {
+        self.host.try_exists(step.of(id))
+    }
+
+    /// Saves an answer; false if there is one already.
+    pub(super) fn save(&self, id: &RequestId, json: &[u8]) -> Result<bool> {
+        match self.host.write_exclusive(Step::Answer.of(id), json) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Saves the body of an answer, in place of what an earlier attempt has left.
+    ///
+    /// # Errors
+    /// `TooLarge` if there is more than `max_bytes`.
+    pub(super) fn save_body(&self, id: &RequestId, reader: impl std::io::Read, max_bytes: u64) -> Result<()> {
+        self.forget(id, Step::Out)?;
+        let mut file = self.host.new_file(Step::Out.of(id))?;
+        file.copy_from(reader, max_bytes)?;
+        file.commit()
+    }
+
+    /// Gives an answer to the guest: its body first.
+    pub(super) fn publish(&self, id: &RequestId) -> Result<Published> {
+        let responses = self.open(RESPONSES)?;
+        // What has the name is what an interrupted attempt has published, or what the guest has put there for itself.
+        self.hand_over(id, Step::Out, &responses, &format!("{id}{BODY}"))?;
+        self.hand_over(id, Step::Answer, &responses, &format!("{id}{JSON}"))
+    }
+
+    fn hand_over(&self, id: &RequestId, step: Step, responses: &Root, name: &str) -> Result<Published> {
+        let own = step.of(id);
+        let policy = responses.policy().clone().with_durability(Durability::None);
+        let unsynced = responses.try_clone()?.with_policy(policy);
+        let Err(error) = self.unsynced.rename_to(&own, &unsynced, name) else { return Ok(Published::Now) };
+        match error.kind() {
+            // Another worker has published it, or there is no body.
+            ErrorKind::NotFound if !self.host.try_exists(&own)? => Ok(Published::Now),
+            ErrorKind::AlreadyExists => {
+                self.forget(id, step)?;
+                Ok(Published::Already)
+            }
+            ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
+                self.hand_copy(id, step, responses, name)
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Moves the body of a request to the host's side, and opens it.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none, `TooLarge` if it has more than `max_bytes`.
+    pub(super) fn claim_body(&self, id: &RequestId, max_bytes: u64) -> Result<ContainedFile> {
+        let name = format!("{id}{BODY}");
+        if !self.has(id, Step::Body)? {
+            let requests = self.open(REQUESTS)?;
+            match requests.rename_to(&name, &self.unsynced, Step::Body.of(id)) {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::CrossDevice
+                            | ErrorKind::Denied
+                            | ErrorKind::ReadOnly
+                            | ErrorKind::Unsupported
+                    ) =>
+                {
+                    self.copy_body(&requests, id, &name, max_bytes)?;
+                }
+                moved => moved?,
+            }
+        }
+        let file = self.open_step(id, Step::Body)?;
+        match file.len_hint() <= max_bytes {
+            true => Ok(file),
+            false => Err(Error::new("read", name, ErrorKind::TooLarge)),
+        }
+    }
+
+    /// Puts back what was taken and is no file, or at least out of the way.
+    pub(super) fn give_back(&self, id: &RequestId) -> Result<()> {
+        let claimed = Step::Claimed.of(id);
+        match self.host.remove_file(&claimed) {
+            // A directory, which the guest has put there after the look.
+            Err(error) if error.kind() == ErrorKind::NotRegular => {
+                let back = self
+                    .open(REQUESTS)
+                    .and_then(|requests| self.unsynced.rename_to(&claimed, &requests, format!("{id}{JSON}")));
+                back.or_else(|_| {
+                    let unguessable = RequestId::generate()?;
+                    self.unsynced.rename_to(&claimed, self.session.trash()?, unguessable.as_str())
+                })
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// The states on the host's side.
+    pub(super) fn states(&self) -> Result<impl Iterator<Item = Result<(RequestId, Step, Metadata)>>> {
+        let entries = self.host.list(".")?;
+        Ok(entries.filter_map(|entry| match entry {
+            Ok(entry) => {
+                let (id, step) = Step::parse(entry.file_name())?;
+                Some(Ok((id, step, entry.metadata().clone())))
+            }
+            Err(error) => Some(Err(error)),
+        }))
+    }
+}
+
+/// Whether something else is in place of a directory.
+pub(super) fn is_replaced(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory)
+}

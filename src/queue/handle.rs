@@ -1,0 +1,225 @@
+//! A queue of one session, on the host's side.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::config::QueueConfig;
+use super::disk::{Disk, REQUESTS};
+use super::drain::{Drained, drain};
+use super::job::Job;
+use super::poll::{Mode, Polled, poll};
+use super::ready::{Ready, read_ready};
+use super::recover::{Recovered, recover};
+use super::shared::Shared;
+use super::sweep::sweep;
+use crate::error::Result;
+use crate::name::GuestPath;
+use crate::root::Root;
+use crate::session::{Session, Swept, Watch, Watcher};
+
+/// How long a full queue waits for room at a time; a look is due by then.
+const FULL: Duration = Duration::from_secs(1);
+
+/// The requests of one session; see [`Session::queue`].
+///
+/// A clone is the same queue, and moves to another thread. Several workers, also of different processes, may serve one: renames decide
+/// who gets which request, and a request in progress is locked. Each process counts its own requests in flight.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    shared: Arc<Shared>,
+}
+
+impl Session {
+    /// The requests that the guest puts into `queue/requests` of its directory. Makes what is missing.
+    ///
+    /// Answers go to `queue/responses`, with the modes and owner of the guest's side.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed, [`Denied`](crate::ErrorKind::Denied),
+    /// [`NoSpace`](crate::ErrorKind::NoSpace) and the kinds of every resolution. That the guest has put something else in place of
+    /// `queue`, `requests` or `responses` is no error here: each use is refused until [`Queue::repair`].
+    pub fn queue(&self, config: QueueConfig) -> Result<Queue> {
+        Queue::new(self, None, config)
+    }
+
+    /// The same where the guest sees `directory` by a mount of its own and nothing above it, as in a session with
+    /// [places](Session::from_places). Its `requests` and `responses` are the queue's.
+    ///
+    /// # Errors
+    /// As [`queue`](Self::queue).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # std::fs::create_dir(dir.path().join("apart"))?;
+    /// # let directory = beneath::Root::open_ambient(dir.path().join("apart"), beneath::ambient_authority())?;
+    /// let queue = session.queue_at(directory, Default::default())?;
+    /// assert!(queue.poll()?.is_complete());
+    /// # assert!(dir.path().join("apart/requests").exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn queue_at(&self, directory: Root, config: QueueConfig) -> Result<Queue> {
+        Queue::new(self, Some(directory), config)
+    }
+}
+
+impl Queue {
+    fn new(session: &Session, apart: Option<Root>, config: QueueConfig) -> Result<Self> {
+        let disk = Disk::new(session, apart)?;
+        Ok(Self { shared: Arc::new(Shared::new(disk, config)?) })
+    }
+
+    /// The config in force.
+    #[must_use]
+    pub fn config(&self) -> &QueueConfig {
+        &self.shared.config
+    }
+
+    /// Takes what the guest has submitted, oldest first by the kernel's clock, and publishes answers that could not be published
+    /// before. Bounded by the [config](QueueConfig). Never waits.
+    ///
+    /// What no handler needs to see is answered at once: 400 for an envelope that is none, 413, 415, 409 and 503. Links, FIFOs and
+    /// the like with the name of a request are removed, and directories are left.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed, and the kinds of the host's own side. Whatever the
+    /// guest does is in [`Polled::refused`], a link in place of `requests` included.
+    ///
+    /// # Races
+    /// Of two polls one gets a request. The guest may exchange a request until it is taken, and never after.
+    pub fn poll(&self) -> Result<Polled> {
+        poll(&self.shared, Mode::Take)
+    }
+
+    /// Finds what an earlier host has left when it died, or a thread that has dropped a [`Job`] or a
+    /// [`Started`](super::Started). Call it before the first [`poll`](Self::poll), and then whenever something was dropped.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    ///
+    /// # Races
+    /// What other workers have is left to them, where the file system has locks. Without locks a request that another worker handles is
+    /// reported as indeterminate; it is not handled again.
+    pub fn recover(&self) -> Result<Recovered> {
+        recover(&self.shared)
+    }
+
+    /// Handles what is there, no longer than `patience`, and then answers the rest 503, not started.
+    ///
+    /// `handle` gets each request in turn, and is not interrupted.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    ///
+    /// # Races
+    /// A guest that goes on submitting is refused until as many entries were looked at as the directory had, and a bound; see
+    /// [`Drained::more`].
+    pub fn drain(&self, patience: Duration, handle: impl FnMut(Job)) -> Result<Drained> {
+        drain(&self.shared, patience, handle)
+    }
+
+    /// Removes answers that nobody has fetched, names that are no request's, and what interrupted calls have left, each by its age
+    /// or number in the [config](QueueConfig).
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    ///
+    /// # Races
+    /// The time is the kernel's, which no guest can set.
+    pub fn sweep(&self) -> Result<Swept> {
+        sweep(&self.shared)
+    }
+
+    /// Puts `queue`, `requests` and `responses` back if the guest has replaced them; what is in their place is unlinked.
+    ///
+    /// # Errors
+    /// [`Denied`](crate::ErrorKind::Denied) and the kinds of every resolution.
+    ///
+    /// # Races
+    /// The guest may replace them again at once.
+    pub fn repair(&self) -> Result<()> {
+        self.shared.disk.repair()
+    }
+
+    /// Watches for requests; one [`Watcher`] serves all queues of a service.
+    ///
+    /// # Errors
+    /// [`TooMany`](crate::ErrorKind::TooMany) when no descriptor is left.
+    pub fn watch(&self, watcher: &Watcher) -> Result<Watch> {
+        let (root, path) = self.shared.disk.at(REQUESTS);
+        let session = self.shared.disk.session.clone();
+        Ok(watcher.watch_beneath(Some(session), root.try_clone()?, GuestPath::new(path)?))
+    }
+
+    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. Nothing by then is an empty report.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll) and [`Watch::arm`].
+    ///
+    /// # Races
+    /// No request is missed: the kernel is asked for the next event before the directory is looked at. A guest that makes
+    /// changes without end causes a hundred looks a second.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// use std::time::{Duration, Instant};
+    /// use beneath::session::Watcher;
+    ///
+    /// let watcher = Watcher::new();
+    /// let queue = session.queue(Default::default())?;
+    /// let mut watch = queue.watch(&watcher)?;
+    /// let polled = queue.next(&mut watch, Instant::now() + Duration::from_millis(10))?;
+    /// assert!(polled.jobs.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next(&self, watch: &mut Watch, deadline: Instant) -> Result<Polled> {
+        loop {
+            let mut last = Polled::default();
+            let found = watch.wait_for(deadline, || {
+                let polled = self.poll()?;
+                let is_idle = polled.is_idle();
+                let is_full = is_idle && polled.more && self.shared.slots.is_full();
+                if is_idle && !is_full {
+                    last = polled;
+                    return Ok::<_, crate::Error>(None);
+                }
+                Ok(Some((polled, is_full)))
+            })?;
+            match found {
+                None => return Ok(last),
+                Some((polled, true)) if Instant::now() < deadline => {
+                    drop(polled);
+                    // No event comes when there is room again.
+                    self.shared.slots.wait(deadline, FULL);
+                }
+                Some((polled, _)) => return Ok(polled),
+            }
+        }
+    }
+
+    /// When something was last taken, started or answered, for a watchdog.
+    #[must_use]
+    pub fn last_progress(&self) -> Instant {
+        self.shared.last_progress()
+    }
+
+    /// How many requests this process has in flight, answers that wait to be published included.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.shared.slots.in_use()
+    }
+
+    /// What the guest's server says about itself; none if it says nothing. It is text that a guest wrote.
+    ///
+    /// # Errors
+    /// [`InvalidData`](crate::ErrorKind::InvalidData) if it is not what [`Client::announce`](super::Client::announce) writes, and the
+    /// kinds of [`Root::read_contained`].
+    pub fn ready(&self) -> Result<Option<Ready>> {
+        read_ready(&self.shared.disk)
+    }
+}

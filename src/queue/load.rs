@@ -1,0 +1,122 @@
+//! Reading what was claimed.
+//!
+//! Problem: what was claimed may be a FIFO, a link, a file of any size, one with other names, or no envelope.
+//!
+//! Defence: it is opened by handle without waiting, judged, and read once, at most the limit. What somebody may wait for is answered
+//! with a status and a reason. What nobody can wait for is removed.
+//!
+//! What remains: nothing is answered for what was no file.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::disk::{JSON, OPERATION, Step};
+use super::envelope::{Body, BodyPlace, Malformed, Request};
+use super::id::RequestId;
+use super::job::Job;
+use super::refusal::Refusal;
+use super::shared::Shared;
+use super::slots::Slot;
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::{ContainedFile, Flock};
+use crate::session::age;
+
+/// What a state on the host's side is.
+pub(super) enum Loaded {
+    Job(Job),
+    /// It was answered for this reason.
+    Answered(Error),
+    /// It is no request, and was removed or put back, for this reason.
+    Discarded(Error),
+    /// Another worker has it.
+    Held,
+    /// It is not there any more.
+    Gone,
+}
+
+/// Reads the request in the state `from`, which is claimed or started.
+///
+/// `seen` is when it was last changed before it was claimed, as far as that is known.
+pub(super) fn load(
+    shared: &Arc<Shared>,
+    id: &RequestId,
+    from: Step,
+    seen: Option<SystemTime>,
+    slot: Slot,
+) -> Result<Loaded> {
+    let file = match shared.disk.open_step(id, from) {
+        Ok(file) => file,
+        Err(error) => return unreadable(shared, id, from, slot, error),
+    };
+    let waiting_since = seen.unwrap_or(file.metadata().changed());
+    let has_waited = from == Step::Claimed && age(file.metadata()) >= shared.config.waiting_age();
+    let Some(mut lock) = Flock::try_hold(file) else { return Ok(Loaded::Held) };
+    let judged = match has_waited {
+        true => Ok(Err(Refusal::Waited)),
+        false => judge(shared, id, lock.file()),
+    };
+    match judged? {
+        Ok(request) => Ok(Loaded::Job(Job::new(shared, request, waiting_since, slot, lock))),
+        Err(refusal) => answer(shared, id, from, refusal, slot),
+    }
+}
+
+fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, error: Error) -> Result<Loaded> {
+    match error.kind() {
+        ErrorKind::NotFound => Ok(Loaded::Gone),
+        ErrorKind::Symlink | ErrorKind::NotRegular => {
+            shared.disk.give_back(id)?;
+            Ok(Loaded::Discarded(error.again(OPERATION).about(format!("{id}{JSON}"))))
+        }
+        ErrorKind::HardLinked | ErrorKind::Denied | ErrorKind::Busy => {
+            answer(shared, id, from, Refusal::Malformed(Malformed::Unreadable), slot)
+        }
+        _ => Err(error),
+    }
+}
+
+/// Answers what no handler sees.
+pub(super) fn answer(
+    shared: &Arc<Shared>,
+    id: &RequestId,
+    from: Step,
+    refusal: Refusal,
+    slot: Slot,
+) -> Result<Loaded> {
+    // What was started is never reported as if it had not been.
+    let refusal = if from == Step::Started { Refusal::Interrupted } else { refusal };
+    let error = refusal.error(OPERATION, &format!("{id}{JSON}"));
+    match shared.answer(id, from, &refusal.response(), None, slot) {
+        Ok(_) => Ok(Loaded::Answered(error)),
+        Err((error, _)) => Err(error),
+    }
+}
+
+fn judge(shared: &Arc<Shared>, id: &RequestId, file: &mut ContainedFile) -> Result<Result<Request, Refusal>> {
+    let config = &shared.config;
+    if file.len_hint() > config.request_bytes() {
+        return Ok(Err(Refusal::TooLarge));
+    }
+    let bytes = match file.read_to_limit(config.request_bytes()) {
+        Err(error) if error.kind() == ErrorKind::TooLarge => return Ok(Err(Refusal::TooLarge)),
+        read => read?,
+    };
+    let (mut request, place) = match Request::read(&bytes, id, config.envelope()) {
+        Ok(read) => read,
+        Err(malformed) => return Ok(Err(Refusal::Malformed(malformed))),
+    };
+    if shared.is_reused(id)? {
+        return Ok(Err(Refusal::Reused));
+    }
+    match (place, config.request_file_bytes()) {
+        (BodyPlace::Inside, _) => {}
+        (BodyPlace::Beside, 0) => return Ok(Err(Refusal::NoBodyFiles)),
+        (BodyPlace::Beside, most) => match shared.disk.claim_body(id, most) {
+            Ok(body) => request.body = Body::File(body),
+            Err(error) if error.kind() == ErrorKind::TooLarge => return Ok(Err(Refusal::TooLarge)),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(_) => return Ok(Err(Refusal::Malformed(Malformed::BodyFile))),
+        },
+    }
+    Ok(Ok(request))
+}

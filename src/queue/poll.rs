@@ -1,0 +1,237 @@
+//! Taking what the guest has submitted.
+//!
+//! Problem: a guest makes a million names, and a host that lists and sorts them all does nothing else. One bad file ends a loop that
+//! stops at the first error. Random ids sorted by name let the oldest starve.
+//!
+//! Defence: a poll looks at a bounded number of entries and the next one goes on where it stopped. Of those it has seen it takes the
+//! oldest first, by the kernel's clock, a bounded number of them. Each entry has its own outcome, and only the loss of the session
+//! or of the host's side is an error of the call.
+//!
+//! What remains: a guest that fills its queue with junk delays its own requests.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::config::Overflow;
+use super::disk::{BODY, JSON, OPERATION, REQUESTS, Step, Taken};
+use super::id::RequestId;
+use super::job::Job;
+use super::load::{Loaded, answer, load};
+use super::refusal::Refusal;
+use super::shared::{Cursor, Shared};
+use crate::error::{Error, ErrorKind, Result};
+use crate::report::Leftovers;
+use crate::root::{Metadata, Root};
+use crate::session::age;
+
+/// What [`Queue::poll`](super::Queue::poll) found.
+#[derive(Debug, Default)]
+#[must_use = "it holds the requests"]
+#[non_exhaustive]
+pub struct Polled {
+    /// Requests to be handled, oldest first.
+    pub jobs: Vec<Job>,
+    /// What was refused, by its name, and why: answered by the host itself, removed, or left.
+    pub refused: Leftovers,
+    /// How many of those got an answer.
+    pub answered: u64,
+    /// How many names are no request's. [`sweep`](super::Queue::sweep) removes those that are old.
+    pub ignored: u64,
+    /// How many answers were published that could not be published before.
+    pub published: u64,
+    /// Whether there is more to look at or to take.
+    pub more: bool,
+}
+
+impl Polled {
+    /// Whether everything was looked at, and nothing refused.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.refused.is_empty() && !self.more
+    }
+
+    /// What was refused, and why: the first of [`refused`](Self::refused).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.refused.iter()
+    }
+
+    /// Whether it has something that a caller would look at now.
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.refused.is_empty() && self.published == 0
+    }
+
+    fn refuse(&mut self, subject: impl AsRef<Path>, error: Error) {
+        crate::session::refused("poll", &error);
+        self.refused.add(subject.as_ref(), error);
+    }
+}
+
+/// A request in the guest's directory.
+struct Seen {
+    id: RequestId,
+    changed: SystemTime,
+    age: Duration,
+}
+
+/// What a poll does with the requests that it finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Take,
+    /// The service stops: all are answered 503.
+    Refuse,
+}
+
+pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
+    shared.disk.session.alive()?;
+    let mut polled = Polled::default();
+    let (published, failed) = shared.publish_saved();
+    polled.published = published;
+    for (id, error) in failed {
+        polled.refuse(Step::Answer.of(&id), error);
+    }
+    let requests = match shared.disk.open(REQUESTS) {
+        Ok(requests) => requests,
+        Err(error) => {
+            // The guest has replaced it, or denies it. The next poll looks again.
+            polled.refuse(REQUESTS, error);
+            return Ok(polled);
+        }
+    };
+    let mut seen = look(shared, &requests, &mut polled)?;
+    seen.sort_by(|one, other| one.changed.cmp(&other.changed).then_with(|| one.id.cmp(&other.id)));
+    let mut taken = 0;
+    for request in seen {
+        if taken >= shared.config.claims() {
+            polled.more = true;
+            break;
+        }
+        taken += usize::from(take(shared, &requests, &request, mode, &mut polled)?);
+    }
+    Ok(polled)
+}
+
+/// The requests among the next entries, and what became of the others.
+fn look(shared: &Shared, requests: &Root, polled: &mut Polled) -> Result<Vec<Seen>> {
+    let dir = requests.metadata(".").map(|dir| (dir.dev(), dir.ino()))?;
+    let begun = shared.take_cursor().filter(|cursor| cursor.dir == dir);
+    let mut list = match begun.map_or_else(|| requests.list("."), |cursor| Ok(cursor.list)) {
+        Ok(list) => list,
+        Err(error) => {
+            polled.refuse(REQUESTS, error);
+            return Ok(Vec::new());
+        }
+    };
+    let mut seen = Vec::new();
+    for _ in 0..shared.config.entries() {
+        let entry = match list.next() {
+            None => return Ok(seen),
+            Some(Ok(entry)) => entry,
+            Some(Err(error)) => {
+                polled.refuse(REQUESTS, error);
+                continue;
+            }
+        };
+        let (name, metadata) = (entry.file_name(), entry.metadata());
+        match RequestId::of_file(name, JSON) {
+            Some(id) if metadata.is_file() => {
+                seen.push(Seen { id, changed: metadata.changed(), age: age(metadata) });
+            }
+            Some(_) => remove_other(requests, entry.path(), metadata, polled),
+            None if RequestId::of_file(name, BODY).is_some() => {}
+            None => polled.ignored += 1,
+        }
+    }
+    polled.more = true;
+    shared.keep_cursor(Cursor { dir, list });
+    Ok(seen)
+}
+
+/// A link, FIFO, socket or device with a request's name goes; a directory stays.
+fn remove_other(requests: &Root, name: &Path, metadata: &Metadata, polled: &mut Polled) {
+    let kind = if metadata.is_symlink() { ErrorKind::Symlink } else { ErrorKind::NotRegular };
+    let found = Error::new(OPERATION, name, kind);
+    let error = match metadata.is_dir() {
+        true => found,
+        false => match requests.remove_file(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => error,
+            _ => found,
+        },
+    };
+    polled.refuse(name, error);
+}
+
+/// Takes a request, and says whether it counts as taken.
+fn take(
+    shared: &Arc<Shared>,
+    requests: &Root,
+    request: &Seen,
+    mode: Mode,
+    polled: &mut Polled,
+) -> Result<bool> {
+    let (id, config) = (&request.id, &shared.config);
+    let name = format!("{id}{JSON}");
+    let expired = request.age >= config.waiting_age();
+    let slot = shared.slots.take();
+    let refusal = match (mode, expired, &slot) {
+        (Mode::Refuse, ..) => Some(Refusal::Stopping),
+        (_, true, _) => Some(Refusal::Waited),
+        (_, _, None) if config.overflow() == Overflow::Reject => Some(Refusal::Overflow),
+        (_, _, None) => {
+            polled.more = true;
+            return Ok(false);
+        }
+        _ => None,
+    };
+    let slot = slot.unwrap_or_else(|| shared.slots.count());
+    // Its answer is the one that waits.
+    if shared.is_saved(id) {
+        if let Err(error) = shared.disk.discard(requests, &name) {
+            polled.refuse(&name, error);
+        }
+        polled.refuse(&name, duplicate(&name));
+        return Ok(true);
+    }
+    match shared.disk.claim(requests, id, config) {
+        Ok(Taken::Claimed) => {}
+        Ok(Taken::Gone) => return Ok(false),
+        Ok(Taken::Duplicate) => {
+            polled.refuse(&name, duplicate(&name));
+            return Ok(true);
+        }
+        Ok(Taken::Handled) => {
+            let error = Error::new(OPERATION, &name, ErrorKind::AlreadyExists);
+            polled.refuse(&name, error.with_detail("was handled, and the host may not remove it"));
+            return Ok(false);
+        }
+        // Another worker copies.
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            polled.more = true;
+            return Ok(false);
+        }
+        Err(error) => {
+            polled.refuse(&name, error);
+            return Ok(true);
+        }
+    }
+    shared.note_progress();
+    let loaded = match refusal {
+        Some(refusal) => answer(shared, id, Step::Claimed, refusal, slot),
+        None => load(shared, id, Step::Claimed, Some(request.changed), slot),
+    };
+    match loaded {
+        Ok(Loaded::Job(job)) => polled.jobs.push(job),
+        Ok(Loaded::Answered(error)) => {
+            polled.answered += 1;
+            polled.refuse(&name, error);
+        }
+        Ok(Loaded::Discarded(error)) | Err(error) => polled.refuse(&name, error),
+        Ok(Loaded::Held | Loaded::Gone) => {}
+    }
+    Ok(true)
+}
+
+fn duplicate(name: &str) -> Error {
+    Error::new(OPERATION, name, ErrorKind::AlreadyExists)
+        .with_detail("its id is in use; the newcomer was removed")
+}

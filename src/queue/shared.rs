@@ -1,0 +1,218 @@
+//! What all handles of a queue share, and how a request ends.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::config::QueueConfig;
+use super::disk::{Disk, OPERATION, Published, Step};
+use super::envelope::{Body, BodyPlace, Response};
+use super::id::RequestId;
+use super::ledger::Ledger;
+use super::refusal::Refusal;
+use super::slots::{Slot, Slots};
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::List;
+
+/// What became of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an answer may not have reached the guest"]
+#[non_exhaustive]
+pub enum Answered {
+    /// The guest has it.
+    Published,
+    /// It is on the host's side, and could not be published for this reason. The next [`poll`](super::Queue::poll) tries again.
+    Saved(Error),
+    /// There was an answer already, or the guest has put something of its own in its place.
+    Already,
+    /// It was larger than the limit, so the guest is answered 502, outcome [`Done`](super::Outcome::Done).
+    TooLarge,
+}
+
+/// An answer that could not be published yet.
+#[derive(Debug)]
+struct Unpublished {
+    /// The state that the answer ends.
+    from: Step,
+    _slot: Slot,
+}
+
+/// Where a poll has stopped to look.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    /// Device and inode of the directory; while the list holds it open, no other has them.
+    pub(super) dir: (u64, u64),
+    pub(super) list: List,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) disk: Disk,
+    pub(super) config: QueueConfig,
+    pub(super) slots: Arc<Slots>,
+    cursor: Mutex<Option<Cursor>>,
+    unpublished: Mutex<BTreeMap<RequestId, Unpublished>>,
+    ledger: Option<Ledger>,
+    progress: Mutex<Instant>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(disk: Disk, config: QueueConfig) -> Result<Self> {
+        let ledger = match config.ledger() {
+            0 => None,
+            most => Some(Ledger::open(&disk.host, most)?),
+        };
+        Ok(Self {
+            disk,
+            config,
+            slots: Slots::new(config.in_flight()),
+            cursor: Mutex::default(),
+            unpublished: Mutex::default(),
+            ledger,
+            progress: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Something was taken or answered just now.
+    pub(super) fn note_progress(&self) {
+        *locked(&self.progress) = Instant::now();
+    }
+
+    pub(super) fn last_progress(&self) -> Instant {
+        *locked(&self.progress)
+    }
+
+    /// Takes the place where the last poll has stopped.
+    pub(super) fn take_cursor(&self) -> Option<Cursor> {
+        locked(&self.cursor).take()
+    }
+
+    pub(super) fn keep_cursor(&self, cursor: Cursor) {
+        *locked(&self.cursor) = Some(cursor);
+    }
+
+    /// Whether the id was answered before, as far as the ledger knows.
+    pub(super) fn is_reused(&self, id: &RequestId) -> Result<bool> {
+        self.ledger.as_ref().map_or(Ok(false), |ledger| ledger.contains(&self.disk.host, id))
+    }
+
+    /// Answers a request that is in the state `from`: saves the answer, ends the state, publishes.
+    ///
+    /// # Errors
+    /// If the answer could not be saved; then the request is in the same state as before.
+    pub(super) fn answer(
+        &self,
+        id: &RequestId,
+        from: Step,
+        response: &Response,
+        body: Option<&mut dyn Read>,
+        slot: Slot,
+    ) -> Result<Answered, (Error, Slot)> {
+        let (json, too_large) = match self.prepare(id, response, body) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((error, slot)),
+        };
+        let is_new = match self.disk.save(id, &json) {
+            Ok(is_new) => is_new,
+            Err(error) => return Err((error, slot)),
+        };
+        self.note_progress();
+        let answered = self.finish(id, from, slot);
+        Ok(match is_new {
+            false => Answered::Already,
+            true if too_large => Answered::TooLarge,
+            true => answered,
+        })
+    }
+
+    /// The envelope of an answer, its body saved if it is a file, and whether another answer has taken its place.
+    fn prepare(
+        &self,
+        id: &RequestId,
+        response: &Response,
+        body: Option<&mut dyn Read>,
+    ) -> Result<(Vec<u8>, bool)> {
+        response.check(self.config.envelope()).map_err(|malformed| {
+            Error::new(OPERATION, id.as_str(), ErrorKind::InvalidData).with_detail(malformed.to_string())
+        })?;
+        let most = self.config.response_file_bytes();
+        let place = match (&response.body, body) {
+            (_, Some(reader)) => self.save_body(id, reader, most),
+            (Body::File(file), None) => self.save_body(id, file.reader(), most),
+            (inside, None) => match inside.as_bytes().map_or(0, <[u8]>::len) as u64 {
+                length if length <= self.config.response_bytes() => Ok(BodyPlace::Inside),
+                _ => Err(Error::new(OPERATION, id.as_str(), ErrorKind::TooLarge)),
+            },
+        };
+        match place {
+            Ok(place) => Ok((response.write(id, place), false)),
+            Err(error) if error.kind() == ErrorKind::TooLarge => {
+                Ok((Refusal::AnswerTooLarge.response().to_json(id), true))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn save_body(&self, id: &RequestId, reader: impl Read, most: u64) -> Result<BodyPlace> {
+        self.disk.save_body(id, reader, most).map(|()| BodyPlace::Beside)
+    }
+
+    /// Ends the state that an answer is for, and publishes it; what fails is tried again by the next poll.
+    pub(super) fn finish(&self, id: &RequestId, from: Step, slot: Slot) -> Answered {
+        match self.try_finish(id, from) {
+            Ok(Published::Now) => Answered::Published,
+            Ok(Published::Already) => Answered::Already,
+            Err(error) => {
+                crate::session::refused("publish", &error);
+                let unpublished = Unpublished { from, _slot: slot };
+                locked(&self.unpublished).insert(id.clone(), unpublished);
+                Answered::Saved(error)
+            }
+        }
+    }
+
+    fn try_finish(&self, id: &RequestId, from: Step) -> Result<Published> {
+        // Before the state ends: from then on the id can be started again.
+        if let Some(ledger) = &self.ledger {
+            ledger.record(&self.disk.host, id)?;
+        }
+        self.disk.forget(id, from)?;
+        self.disk.forget(id, Step::Body)?;
+        self.disk.publish(id)
+    }
+
+    /// Tries once more to publish what could not be published; how many were, and why the others were not.
+    pub(super) fn publish_saved(&self) -> (u64, Vec<(RequestId, Error)>) {
+        let waiting: Vec<(RequestId, Step)> =
+            locked(&self.unpublished).iter().map(|(id, saved)| (id.clone(), saved.from)).collect();
+        let (mut published, mut failed) = (0, Vec::new());
+        for (id, from) in waiting {
+            match self.try_finish(&id, from) {
+                Ok(_) => {
+                    published += 1;
+                    self.note_progress();
+                    self.drop_saved(&id);
+                }
+                Err(error) => failed.push((id, error)),
+            }
+        }
+        (published, failed)
+    }
+
+    /// Whether an answer to this id waits to be published.
+    pub(super) fn is_saved(&self, id: &RequestId) -> bool {
+        locked(&self.unpublished).contains_key(id)
+    }
+
+    /// Nothing more is to be done about this answer.
+    pub(super) fn drop_saved(&self, id: &RequestId) {
+        let dropped = locked(&self.unpublished).remove(id);
+        // Not under the lock: it rings.
+        drop(dropped);
+    }
+}

@@ -1,0 +1,97 @@
+//! How many requests are in flight.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Counts what is in flight.
+#[derive(Debug)]
+pub(super) struct Slots {
+    used: Mutex<usize>,
+    most: usize,
+    freed: Condvar,
+}
+
+/// A request in flight; dropping it makes room.
+#[derive(Debug)]
+pub(super) struct Slot(Arc<Slots>);
+
+impl Slots {
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { used: Mutex::new(0), most, freed: Condvar::new() })
+    }
+
+    fn used(&self) -> MutexGuard<'_, usize> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        *self.used()
+    }
+
+    /// Takes a slot, if there is one left.
+    pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
+        let mut used = self.used();
+        (*used < self.most).then(|| {
+            *used += 1;
+            Slot(Arc::clone(self))
+        })
+    }
+
+    /// Counts what is in flight already, whatever the limit.
+    pub(super) fn count(self: &Arc<Self>) -> Slot {
+        *self.used() += 1;
+        Slot(Arc::clone(self))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.in_use() >= self.most
+    }
+
+    /// Waits until there is room, no longer than that.
+    pub(super) fn wait(&self, until: Instant, at_most: Duration) {
+        let patience = until.saturating_duration_since(Instant::now()).min(at_most);
+        let full = |used: &mut usize| *used >= self.most;
+        // Either way the caller looks again.
+        drop(self.freed.wait_timeout_while(self.used(), patience, full));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut used = self.0.used();
+        *used = used.saturating_sub(1);
+        drop(used);
+        self.0.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_again_when_it_is_dropped() {
+        let slots = Slots::new(1);
+        let one = slots.take().unwrap();
+        assert!(slots.take().is_none());
+        let forced = slots.count();
+        drop(one);
+        assert!(slots.take().is_none(), "what was counted past the limit counts");
+        drop(forced);
+        assert!(slots.take().is_some());
+    }
+
+    #[test]
+    fn who_waits_for_room_is_woken_when_there_is_some() {
+        let slots = Slots::new(1);
+        let one = slots.take().unwrap();
+        let waiter = Arc::clone(&slots);
+        let long = Duration::from_secs(60);
+        let thread = std::thread::spawn(move || {
+            waiter.wait(Instant::now() + long, long);
+            waiter.is_full()
+        });
+        drop(one);
+        assert!(!thread.join().unwrap());
+    }
+}
