@@ -63,6 +63,8 @@ mod id;
 mod job;
 mod ledger;
 mod load;
+#[cfg(test)]
+mod model;
 pub mod policy;
 mod poll;
 mod ready;

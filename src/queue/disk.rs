@@ -9,7 +9,7 @@
 //! ```text
 //! guest/queue/requests/<id>.json     submitted
 //!  host/queue/<id>.claimed           taken, nobody has begun
-//!  host/queue/<id>.started           begun
+//!  host/queue/<id>.started           begun; or <id>.refused, which is answered without a handler
 //!  host/queue/<id>.answer            answered
 //! guest/queue/responses/<id>.json    published
 //! ```
@@ -45,6 +45,8 @@ pub(super) enum Step {
     Copy,
     Claimed,
     Started,
+    /// To be answered without a handler.
+    Refused,
     Answer,
     /// Handled or about to be, and perhaps still in the guest's directory, from which the host may not remove it.
     Done,
@@ -55,14 +57,23 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Copy, Self::Claimed, Self::Started, Self::Answer, Self::Done, Self::Body, Self::Out];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Copy,
+        Self::Claimed,
+        Self::Started,
+        Self::Refused,
+        Self::Answer,
+        Self::Done,
+        Self::Body,
+        Self::Out,
+    ];
 
     const fn suffix(self) -> &'static str {
         match self {
             Self::Copy => ".copy",
             Self::Claimed => ".claimed",
             Self::Started => ".started",
+            Self::Refused => ".refused",
             Self::Answer => ".answer",
             Self::Done => ".done",
             Self::Body => BODY,
@@ -248,9 +259,48 @@ impl Disk {
         })
     }
 
+    /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it.
+    pub(super) fn turn_down(&self, id: &RequestId) -> Result<bool> {
+        match self.unsynced.rename(Step::Claimed.of(id), Step::Refused.of(id)) {
+            Ok(()) => Ok(true),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => Ok(false),
+                // Another one of its id is about to be answered.
+                ErrorKind::AlreadyExists => self.forget(id, Step::Claimed).map(|()| false),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// Removes a state, if it is there.
     pub(super) fn forget(&self, id: &RequestId, step: Step) -> Result<()> {
-        self.discard(&self.host, &step.of(id))
+        let name = step.of(id);
+        match self.discard(&self.host, &name) {
+            // A directory, which the guest has put in place of a request between the look and the claim.
+            Err(error) if error.kind() == ErrorKind::NotRegular => self.throw_away(&name),
+            removed => removed,
+        }
+    }
+
+    /// Moves what may be a whole tree to where it is swept.
+    fn throw_away(&self, name: &str) -> Result<()> {
+        let unguessable = RequestId::generate()?;
+        self.unsynced.rename_to(name, self.session.trash()?, unguessable.as_str())
+    }
+
+    /// Whether somebody else has answered what was opened as started or refused, before it was locked here.
+    ///
+    /// Others publish answers without that lock. They end the state first, so the answer is looked for first: if there is none and
+    /// the state is there, there was none.
+    pub(super) fn is_over(&self, id: &RequestId, step: Step, opened: &Metadata) -> Result<bool> {
+        if self.has(id, Step::Answer)? {
+            return Ok(true);
+        }
+        match self.host.metadata(step.of(id)) {
+            Ok(now) => Ok((now.dev(), now.ino()) != (opened.dev(), opened.ino())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn has(&self, id: &RequestId, step: Step) -> Result<bool> {
@@ -343,10 +393,7 @@ impl Disk {
                 let back = self
                     .open(REQUESTS)
                     .and_then(|requests| self.unsynced.rename_to(&claimed, &requests, format!("{id}{JSON}")));
-                back.or_else(|_| {
-                    let unguessable = RequestId::generate()?;
-                    self.unsynced.rename_to(&claimed, self.session.trash()?, unguessable.as_str())
-                })
+                back.or_else(|_| self.throw_away(&claimed))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,

@@ -51,7 +51,7 @@ struct Held {
     waiting_since: SystemTime,
     slot: Slot,
     /// Others see by it that somebody has the request.
-    _lock: Flock<ContainedFile>,
+    lock: Flock<ContainedFile>,
 }
 
 impl Job {
@@ -62,7 +62,7 @@ impl Job {
         slot: Slot,
         lock: Flock<ContainedFile>,
     ) -> Self {
-        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, slot, _lock: lock }))
+        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, slot, lock }))
     }
 
     /// Its id.
@@ -116,8 +116,8 @@ impl Job {
     /// Answers it without starting it, with a status from 400 to 599. The guest learns that it may ask again.
     ///
     /// # Errors
-    /// [`InvalidData`](ErrorKind::InvalidData) for another status, and the kinds of a write if the answer could not be saved. It is
-    /// then still claimed, and is recovered.
+    /// [`InvalidData`](ErrorKind::InvalidData) for another status; it is then still claimed, and is recovered. The kinds of a write
+    /// if the answer could not be saved; the next [`poll`](super::Queue::poll) tries again.
     ///
     /// # Races
     /// As [`Started::answer`].
@@ -132,7 +132,10 @@ impl Job {
     }
 
     pub(super) fn refuse_with(self, response: &Response) -> Result<Answered> {
-        self.0.answer(Step::Claimed, response, None).map_err(|(error, _)| error)
+        let Held { shared, request, slot, lock, .. } = *self.0;
+        let answered = shared.refuse(&request.id, response, slot)?;
+        drop(lock);
+        Ok(answered.unwrap_or(Answered::Already))
     }
 }
 
@@ -202,12 +205,10 @@ impl Held {
         response: &Response,
         body: Option<&mut dyn Read>,
     ) -> Result<Answered, (Error, Box<Self>)> {
-        let Self { shared, request, waiting_since, slot, _lock } = *self;
+        let Self { shared, request, waiting_since, slot, lock } = *self;
         match shared.answer(&request.id, from, response, body, slot) {
             Ok(answered) => Ok(answered),
-            Err((error, slot)) => {
-                Err((error, Box::new(Self { shared, request, waiting_since, slot, _lock })))
-            }
+            Err((error, slot)) => Err((error, Box::new(Self { shared, request, waiting_since, slot, lock }))),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Loaded {
     Gone,
 }
 
-/// Reads the request in the state `from`, which is claimed or started.
+/// Reads the request in the state `from`, which is claimed, started or refused.
 ///
 /// `seen` is when it was last changed before it was claimed, as far as that is known.
 pub(super) fn load(
@@ -51,9 +51,14 @@ pub(super) fn load(
     let waiting_since = seen.unwrap_or(file.metadata().changed());
     let has_waited = from == Step::Claimed && age(file.metadata()) >= shared.config.waiting_age();
     let Some(mut lock) = Flock::try_hold(file) else { return Ok(Loaded::Held) };
-    let judged = match has_waited {
-        true => Ok(Err(Refusal::Waited)),
-        false => judge(shared, id, lock.file()),
+    // What is claimed need not be looked at again: only one worker starts or refuses it.
+    if from != Step::Claimed && shared.disk.is_over(id, from, lock.file().metadata())? {
+        return Ok(Loaded::Gone);
+    }
+    let judged = match from {
+        Step::Claimed if has_waited => Ok(Err(Refusal::Waited)),
+        Step::Refused => Ok(Err(Refusal::Lost)),
+        _ => judge(shared, id, lock.file()),
     };
     match judged? {
         Ok(request) => Ok(Loaded::Job(Job::new(shared, request, waiting_since, slot, lock))),
@@ -64,13 +69,15 @@ pub(super) fn load(
 fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, error: Error) -> Result<Loaded> {
     match error.kind() {
         ErrorKind::NotFound => Ok(Loaded::Gone),
-        ErrorKind::Symlink | ErrorKind::NotRegular => {
+        ErrorKind::Symlink | ErrorKind::NotRegular if from == Step::Claimed => {
             shared.disk.give_back(id)?;
             Ok(Loaded::Discarded(error.again(OPERATION).about(format!("{id}{JSON}"))))
         }
-        ErrorKind::HardLinked | ErrorKind::Denied | ErrorKind::Busy => {
-            answer(shared, id, from, Refusal::Malformed(Malformed::Unreadable), slot)
-        }
+        ErrorKind::Symlink
+        | ErrorKind::NotRegular
+        | ErrorKind::HardLinked
+        | ErrorKind::Denied
+        | ErrorKind::Busy => answer(shared, id, from, Refusal::Malformed(Malformed::Unreadable), slot),
         _ => Err(error),
     }
 }
@@ -85,11 +92,15 @@ pub(super) fn answer(
 ) -> Result<Loaded> {
     // What was started is never reported as if it had not been.
     let refusal = if from == Step::Started { Refusal::Interrupted } else { refusal };
-    let error = refusal.error(OPERATION, &format!("{id}{JSON}"));
-    match shared.answer(id, from, &refusal.response(), None, slot) {
-        Ok(_) => Ok(Loaded::Answered(error)),
-        Err((error, _)) => Err(error),
-    }
+    let response = refusal.response();
+    let answered = match from {
+        Step::Claimed => shared.refuse(id, &response, slot)?,
+        _ => Some(shared.end(id, from, &response, slot)?),
+    };
+    Ok(match answered {
+        Some(_) => Loaded::Answered(refusal.error(OPERATION, &format!("{id}{JSON}"))),
+        None => Loaded::Gone,
+    })
 }
 
 fn judge(shared: &Arc<Shared>, id: &RequestId, file: &mut ContainedFile) -> Result<Result<Request, Refusal>> {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `.copy` | the claim goes on, or is answered 503 if its source is gone |
 //! | `.claimed` | handed out as [`Recovered::not_started`] |
+//! | `.refused` | answered 503 |
 //! | `.started` | handed out as [`Recovered::indeterminate`], to be answered 504 |
 //! | `.answer`, with or without one of these | the answer counts: it is published, and the others go |
 //!
@@ -105,9 +106,10 @@ fn recover_one(
         return publish(shared, &id, recovered);
     }
     if steps.contains(&Step::Started) {
-        // Another one of its id cannot be started any more.
-        shared.disk.forget(&id, Step::Claimed)?;
         return hand_out(shared, &id, Step::Started, recovered);
+    }
+    if steps.contains(&Step::Refused) {
+        return hand_out(shared, &id, Step::Refused, recovered);
     }
     if steps.contains(&Step::Claimed) {
         match shared.disk.unlink_twin(&id) {
@@ -121,7 +123,7 @@ fn recover_one(
         return match shared.disk.recover_copy(&id) {
             Ok(Recopied::Taken(Taken::Claimed)) => hand_out(shared, &id, Step::Claimed, recovered),
             Ok(Recopied::Taken(_)) => Ok(()),
-            Ok(Recopied::Lost) => {
+            Ok(Recopied::Lost(_lock)) => {
                 let lost = answer(shared, &id, Step::Copy, Refusal::Lost, shared.slots.count())?;
                 note(lost, &id, recovered);
                 Ok(())
@@ -138,7 +140,11 @@ fn recover_one(
 }
 
 fn publish(shared: &Arc<Shared>, id: &RequestId, recovered: &mut Recovered) -> Result<()> {
-    for step in [Step::Copy, Step::Claimed] {
+    // Another worker may have published it, and the names may be those of another request by now.
+    if !shared.disk.has(id, Step::Answer)? {
+        return Ok(());
+    }
+    for step in [Step::Copy, Step::Claimed, Step::Refused] {
         shared.disk.forget(id, step)?;
     }
     match shared.finish(id, Step::Started, shared.slots.count()) {
@@ -151,7 +157,11 @@ fn publish(shared: &Arc<Shared>, id: &RequestId, recovered: &mut Recovered) -> R
 fn hand_out(shared: &Arc<Shared>, id: &RequestId, step: Step, recovered: &mut Recovered) -> Result<()> {
     let loaded = load(shared, id, step, None, shared.slots.count())?;
     match (loaded, step) {
-        (Loaded::Job(job), Step::Started) => recovered.indeterminate.push(Started::recovered(job)),
+        (Loaded::Job(job), Step::Started) => {
+            // Another one of its id, which cannot be started any more.
+            shared.disk.forget(id, Step::Claimed)?;
+            recovered.indeterminate.push(Started::recovered(job));
+        }
         (Loaded::Job(job), _) => recovered.not_started.push(job),
         (other, _) => note(other, id, recovered),
     }

@@ -35,6 +35,8 @@ pub enum Answered {
 struct Unpublished {
     /// The state that the answer ends.
     from: Step,
+    /// The answer, if it could not even be saved.
+    unsaved: Option<Arc<[u8]>>,
     _slot: Slot,
 }
 
@@ -130,6 +132,40 @@ impl Shared {
         })
     }
 
+    /// Answers a claimed request without a handler; none if somebody else has it.
+    ///
+    /// # Errors
+    /// If the answer could not be saved. The next poll tries again.
+    pub(super) fn refuse(&self, id: &RequestId, response: &Response, slot: Slot) -> Result<Option<Answered>> {
+        match self.disk.turn_down(id)? {
+            true => self.end(id, Step::Refused, response, slot).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Answers a request that no handler has; what fails is tried again by the next poll.
+    ///
+    /// # Errors
+    /// If the answer could not be saved.
+    pub(super) fn end(
+        &self,
+        id: &RequestId,
+        from: Step,
+        response: &Response,
+        slot: Slot,
+    ) -> Result<Answered> {
+        self.answer(id, from, response, None, slot).map_err(|(error, slot)| {
+            self.keep(id, Unpublished { from, unsaved: Some(response.to_json(id).into()), _slot: slot });
+            error
+        })
+    }
+
+    fn keep(&self, id: &RequestId, unpublished: Unpublished) {
+        let before = locked(&self.unpublished).insert(id.clone(), unpublished);
+        // Not under the lock: it rings.
+        drop(before);
+    }
+
     /// The envelope of an answer, its body saved if it is a file, and whether another answer has taken its place.
     fn prepare(
         &self,
@@ -169,8 +205,7 @@ impl Shared {
             Ok(Published::Already) => Answered::Already,
             Err(error) => {
                 crate::session::refused("publish", &error);
-                let unpublished = Unpublished { from, _slot: slot };
-                locked(&self.unpublished).insert(id.clone(), unpublished);
+                self.keep(id, Unpublished { from, unsaved: None, _slot: slot });
                 Answered::Saved(error)
             }
         }
@@ -188,11 +223,14 @@ impl Shared {
 
     /// Tries once more to publish what could not be published; how many were, and why the others were not.
     pub(super) fn publish_saved(&self) -> (u64, Vec<(RequestId, Error)>) {
-        let waiting: Vec<(RequestId, Step)> =
-            locked(&self.unpublished).iter().map(|(id, saved)| (id.clone(), saved.from)).collect();
+        let waiting: Vec<_> = locked(&self.unpublished)
+            .iter()
+            .map(|(id, waiting)| (id.clone(), waiting.from, waiting.unsaved.clone()))
+            .collect();
         let (mut published, mut failed) = (0, Vec::new());
-        for (id, from) in waiting {
-            match self.try_finish(&id, from) {
+        for (id, from, unsaved) in waiting {
+            let saved = unsaved.map_or(Ok(true), |json| self.disk.save(&id, &json));
+            match saved.and_then(|_| self.try_finish(&id, from)) {
                 Ok(_) => {
                     published += 1;
                     self.note_progress();

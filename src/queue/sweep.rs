@@ -71,7 +71,7 @@ impl Sweep<'_> {
                 }
                 Step::Body
                     if old >= config.junk_age()
-                        && !in_use(id, &[Step::Claimed, Step::Started, Step::Copy]) =>
+                        && !in_use(id, &[Step::Claimed, Step::Started, Step::Refused, Step::Copy]) =>
                 {
                     disk.forget(id, *step).map(|()| true)
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::database::QUARANTINE;
 use super::handle::Session;
-use super::handle::parts::{STAGING, STATE, TRASH};
+use super::handle::parts::{QUEUE, STAGING, STATE, TRASH};
 use super::sweep::{Sweep, Swept};
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -46,7 +46,7 @@ impl Session {
         for (part, _) in self.tops()? {
             sweep.part(part)?;
         }
-        for shelf in [STAGING, TRASH].map(PathBuf::from) {
+        for shelf in [STAGING, TRASH, QUEUE].map(PathBuf::from) {
             sweep.host_directory(&shelf)?;
         }
         sweep.host_directory(&Path::new(STATE).join(QUARANTINE))?;

@@ -103,7 +103,7 @@ impl Disk {
 
     /// What becomes of a copy that an interrupted claim has left.
     pub(in crate::queue) fn recover_copy(&self, id: &RequestId) -> Result<Recopied> {
-        let _lock = self.copying()?;
+        let lock = self.copying()?;
         if !self.has(id, Step::Copy)? {
             return Ok(Recopied::Taken(Taken::Gone));
         }
@@ -114,7 +114,7 @@ impl Disk {
         match requests.try_exists(format!("{id}.json"))? {
             true => self.finish_copy(&requests, id).map(Recopied::Taken),
             // The crash came right after the removal, or whoever wrote it has withdrawn it. Nobody has begun it.
-            false => Ok(Recopied::Lost),
+            false => Ok(Recopied::Lost(lock)),
         }
     }
 
@@ -173,6 +173,6 @@ impl Disk {
 #[derive(Debug)]
 pub(in crate::queue) enum Recopied {
     Taken(Taken),
-    /// Its source is gone.
-    Lost,
+    /// Its source is gone. Nobody else answers it as long as the lock is held.
+    Lost(Option<Flock>),
 }

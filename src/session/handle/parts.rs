@@ -20,6 +20,9 @@ pub(in crate::session) const STATE: &str = "state";
 /// Host-only: what is being put together.
 pub(in crate::session) const STAGING: &str = "staging";
 
+/// Host-only: requests that were claimed.
+pub(in crate::session) const QUEUE: &str = "queue";
+
 pub(in crate::session) const HOST_PARTS: [&str; 4] = [STAGING, CLAIMED, TRASH, STATE];
 
 /// A directory of the guest's side.

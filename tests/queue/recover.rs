@@ -1,0 +1,221 @@
+//! What the next host finds, for each state that a death can leave.
+
+use std::fs;
+use std::path::Path;
+
+use beneath::queue::{Answered, Outcome, QueueConfig, Response};
+use beneath::{ErrorKind, SessionsConfig};
+
+use crate::support::*;
+
+/// Another host, which has died, left the request in this state.
+fn left_in(stage: &Stage, state: &str) {
+    stage.submit_id("a");
+    let job = stage.poll().jobs.pop().unwrap();
+    match state {
+        "claimed" => drop(job),
+        "started" => drop(job.start().unwrap()),
+        "refused" => {
+            drop(job);
+            fs::rename(stage.host("a.claimed"), stage.host("a.refused")).unwrap();
+        }
+        "answer" | "started and answer" => {
+            drop(job.start().unwrap());
+            if state == "answer" {
+                fs::remove_file(stage.host("a.started")).unwrap();
+            }
+            fs::write(stage.host("a.answer"), Response::new(201).to_json(&id("a"))).unwrap();
+        }
+        _ => panic!("{state}"),
+    }
+}
+
+#[test]
+fn each_state_is_recovered_by_its_name() {
+    for (state, expected) in [
+        ("claimed", (1, 0, 0, None)),
+        ("started", (0, 1, 0, None)),
+        ("refused", (0, 0, 0, Some(503))),
+        ("started and answer", (0, 0, 1, Some(201))),
+        ("answer", (0, 0, 1, Some(201))),
+    ] {
+        let stage = Stage::new();
+        left_in(&stage, state);
+        let next = stage.session.queue(QueueConfig::default()).unwrap();
+        let recovered = next.recover().unwrap();
+        let found = (
+            recovered.not_started.len(),
+            recovered.indeterminate.len(),
+            recovered.published,
+            stage.status("a"),
+        );
+        assert_eq!(found, expected, "{state}");
+        recovered.not_started.into_iter().for_each(handle);
+        for started in recovered.indeterminate {
+            assert_eq!(started.request().path, "/x");
+            assert_eq!(started.indeterminate("the host has died").unwrap(), Answered::Published);
+            let response = stage.response("a").unwrap();
+            assert_eq!((response.status, response.outcome), (504, Outcome::Indeterminate));
+        }
+        assert!(stage.status("a").is_some(), "{state}");
+        assert_eq!(stage.states().len(), 0, "{state}");
+        let again = next.recover().unwrap();
+        assert!(again.is_complete() && again.published == 0, "{state}: {again:?}");
+    }
+}
+
+#[test]
+fn what_another_worker_has_is_left_to_it() {
+    let stage = Stage::new();
+    ["a", "b"].into_iter().for_each(|name| stage.submit_id(name));
+    let mut jobs = stage.poll().jobs;
+    let started = jobs.pop().unwrap().start().unwrap();
+    let other = stage.session.queue(QueueConfig::default()).unwrap();
+    let recovered = other.recover().unwrap();
+    assert_eq!((recovered.held, recovered.not_started.len(), recovered.indeterminate.len()), (2, 0, 0));
+    assert_eq!(started.answer(&Response::new(200)).unwrap(), Answered::Published);
+    jobs.into_iter().for_each(handle);
+    assert_eq!((stage.status("a"), stage.status("b")), (Some(200), Some(200)));
+
+    // What is dropped is found, also by the same process.
+    stage.submit_id("c");
+    drop(stage.poll().jobs.pop().unwrap().start().unwrap());
+    assert_eq!(stage.queue.recover().unwrap().indeterminate.len(), 1);
+}
+
+#[test]
+fn a_job_that_another_worker_has_recovered_does_not_start() {
+    let stage = Stage::new();
+    stage.submit_id("a");
+    let job = stage.poll().jobs.pop().unwrap();
+    fs::rename(stage.host("a.claimed"), stage.host("a.started")).unwrap();
+    assert_eq!(job.start().unwrap_err().kind(), ErrorKind::NotFound);
+    stage.submit_id("b");
+    let job = stage.poll().jobs.pop().unwrap();
+    fs::rename(stage.host("b.claimed"), stage.host("b.started")).unwrap();
+    assert_eq!(job.refuse(403, "no").unwrap(), Answered::Already);
+    assert_eq!(stage.status("b"), None);
+}
+
+#[test]
+fn a_second_request_of_an_id_in_use_is_removed_wherever_the_first_is() {
+    let stage = Stage::new();
+    stage.submit_id("a");
+    let first = stage.poll().jobs.pop().unwrap();
+    stage.submit_id("a");
+    let polled = stage.poll();
+    assert_eq!((polled.jobs.len(), polled.refused().next().unwrap().1.kind()), (0, ErrorKind::AlreadyExists));
+    let first = first.start().unwrap();
+    stage.submit_id("a");
+    let second = stage.poll().jobs.pop().unwrap();
+    assert_eq!(second.start().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(stage.states(), ["a.started"]);
+    assert_eq!(first.answer(&Response::new(200)).unwrap(), Answered::Published);
+    assert_eq!(names(&stage.guest("requests")).len(), 0);
+}
+
+#[test]
+fn an_id_is_free_again_after_the_answer_unless_the_ledger_has_it() {
+    for ledger in [0, 3] {
+        let config = QueueConfig::default().with_ledger(ledger);
+        let stage = Stage::with(config);
+        for status in [200, if ledger == 0 { 200 } else { 409 }] {
+            stage.submit_id("a");
+            stage.serve();
+            assert_eq!(stage.status("a"), Some(status));
+            fs::remove_file(stage.guest("responses/a.json")).unwrap();
+        }
+        // The next host knows it too, and it is forgotten when enough others came after.
+        let mut next = stage.session.queue(config).unwrap();
+        for name in 0..20 {
+            stage.submit_id(&format!("n{name}"));
+            next.poll().unwrap().jobs.into_iter().for_each(handle);
+            if name == 1 {
+                next = stage.session.queue(config).unwrap();
+                stage.submit_id("a");
+                next.poll().unwrap().jobs.into_iter().for_each(handle);
+                assert_eq!(stage.status("a"), Some(if ledger == 0 { 200 } else { 409 }));
+                fs::remove_file(stage.guest("responses/a.json")).unwrap();
+            }
+        }
+        stage.submit_id("a");
+        next.poll().unwrap().jobs.into_iter().for_each(handle);
+        assert_eq!(stage.status("a"), Some(200));
+        if ledger > 0 {
+            let lines = fs::read_to_string(stage.host("ledger")).unwrap().lines().count();
+            assert!((ledger..=2 * ledger + 1).contains(&lines), "{lines}");
+        }
+    }
+}
+
+#[test]
+fn a_line_of_the_ledger_that_a_crash_has_cut_off_costs_no_other() {
+    let config = QueueConfig::default().with_ledger(100);
+    let stage = Stage::with(config);
+    stage.submit_id("a");
+    stage.serve();
+    let ledger = stage.host("ledger");
+    let mut text = fs::read(&ledger).unwrap();
+    text.extend(b"cut-off");
+    fs::write(&ledger, text).unwrap();
+    let next = stage.session.queue(config).unwrap();
+    stage.submit_id("b");
+    next.poll().unwrap().jobs.into_iter().for_each(handle);
+    for name in ["a", "b"] {
+        fs::remove_file(stage.guest(format!("responses/{name}.json"))).unwrap();
+        stage.submit_id(name);
+        assert_eq!(stage.session.queue(config).unwrap().poll().unwrap().answered, 1, "{name}");
+        assert_eq!(stage.status(name), Some(409));
+    }
+}
+
+#[test]
+fn an_id_that_was_answered_since_the_claim_does_not_start() {
+    let config = QueueConfig::default().with_ledger(10);
+    let stage = Stage::with(config);
+    stage.submit_id("a");
+    let first = stage.poll().jobs.pop().unwrap().start().unwrap();
+    stage.submit_id("a");
+    let second = stage.poll().jobs.pop().unwrap();
+    let _ = first.answer(&Response::new(200)).unwrap();
+    fs::remove_file(stage.guest("responses/a.json")).unwrap();
+    assert_eq!(second.start().unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!((stage.status("a"), stage.states().len()), (Some(409), 0));
+}
+
+#[test]
+fn an_answer_that_cannot_be_saved_gives_the_request_back() {
+    let stage = Stage::new();
+    stage.submit_id("a");
+    let started = stage.poll().jobs.pop().unwrap().start().unwrap();
+    let unanswered = started.answer(&Response::new(99)).unwrap_err();
+    assert_eq!(unanswered.error.kind(), ErrorKind::InvalidData);
+    assert_eq!(unanswered.started.answer(&Response::new(200)).unwrap(), Answered::Published);
+}
+
+#[test]
+fn a_session_that_was_removed_serves_nothing() {
+    let stage = Stage::new();
+    let sessions = beneath::Sessions::new(stage.arena.open(Default::default()), SessionsConfig::default());
+    assert!(sessions.remove(&beneath::SessionId::new("s")).unwrap().is_complete());
+    for error in [
+        stage.queue.poll().unwrap_err(),
+        stage.queue.recover().unwrap_err(),
+        stage.queue.sweep().unwrap_err(),
+        stage.queue.ready().unwrap_err(),
+        stage.session.queue(QueueConfig::default()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+    assert!(!Path::new(&stage.arena.at("s")).exists());
+}
+
+#[test]
+fn an_emptied_session_has_no_requests_left() {
+    let stage = Stage::new();
+    left_in(&stage, "started");
+    stage.submit_id("b");
+    assert!(stage.session.empty().unwrap().is_complete());
+    assert!(stage.queue.recover().unwrap().indeterminate.is_empty());
+    assert_eq!(stage.poll().jobs.len(), 0);
+}
