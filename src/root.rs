@@ -42,6 +42,8 @@ pub use remove::budget::{Budget, Removed};
 pub use rename::Rename;
 #[cfg(feature = "seal")]
 pub use seal::{Seal, Seat};
+#[cfg(feature = "session")]
+pub(crate) use watch::Changes;
 pub use write::copy::Copied;
 pub use write::new_file::NewFile;
 pub use write::options::WriteOptions;

@@ -28,13 +28,36 @@ const CHANGE: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
+/// A new name. `fchmod` of a draft that has none is a change too, in spite of IN_EXCL_UNLINK, and a reader would look twice for each
+/// file.
+#[cfg(feature = "queue")]
+const NEW_NAME: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
+
+/// Which changes of a directory are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changes {
+    All,
+    /// Only names that come.
+    #[cfg(feature = "queue")]
+    NewNames,
+}
+
 impl Root {
     /// Has `inotify` report the next change of this directory or of an entry in it, once. Returns the number of the watch, which is
     /// that of an earlier one on the same directory if it has not ended.
-    pub(crate) fn watch_once(&self, inotify: BorrowedFd<'_>) -> rustix::io::Result<i32> {
+    pub(crate) fn watch_once(&self, inotify: BorrowedFd<'_>, changes: Changes) -> rustix::io::Result<i32> {
         let (_, number) = own_descriptors(self.as_fd()).map_err(missing_proc(Errno::NOSYS))?;
+        let changes = match changes {
+            Changes::All => CHANGE,
+            // Somebody else may wait for more in the same directory.
+            #[cfg(feature = "queue")]
+            Changes::NewNames => NEW_NAME | WatchFlags::MASK_ADD,
+        };
         // Without IN_EXCL_UNLINK the host's own drafts, which have no name, would count.
-        let flags = CHANGE | WatchFlags::ONESHOT | WatchFlags::ONLYDIR | WatchFlags::EXCL_UNLINK;
+        let flags = changes | WatchFlags::ONESHOT | WatchFlags::ONLYDIR | WatchFlags::EXCL_UNLINK;
         add_watch(inotify, Path::new(DESCRIPTORS).join(number), flags)
     }
 

@@ -39,7 +39,7 @@ use super::handle::parts::Part;
 use super::handle::resolve::Spelled;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::root::Root;
+use crate::root::{Changes, Root};
 
 pub use wait::{Armed, Wake, Watch};
 
@@ -153,7 +153,7 @@ impl Watcher {
 
     /// Watches a directory beneath a root.
     #[cfg(feature = "queue")]
-    pub(crate) fn watch_beneath(&self, session: Option<Session>, root: Root, path: GuestPath) -> Watch {
+    pub(crate) fn watch_beneath(&self, session: Option<Session>, root: Arc<Root>, path: GuestPath) -> Watch {
         Watch::new(self.clone(), Place::Beneath(session, root, path))
     }
 
@@ -226,10 +226,10 @@ impl Watcher {
     }
 
     /// Has the kernel report the next change of `dir`.
-    fn arm(&self, token: Token, dir: &Root) -> Result<(), Errno> {
+    fn arm(&self, token: Token, dir: &Root, changes: Changes) -> Result<(), Errno> {
         let Ok(inotify) = &self.shared.inotify else { return Err(Errno::NOSYS) };
         // Not under the lock: a guest that serves the file system may let the kernel wait here.
-        let number = dir.watch_once(inotify.as_fd());
+        let number = dir.watch_once(inotify.as_fd(), changes);
         self.release(self.table().armed(token, number.ok()));
         number.map(drop)
     }

@@ -1,10 +1,12 @@
 //! What a watch is of.
 
 use std::path::Path;
+#[cfg(feature = "queue")]
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::name::GuestPath;
-use crate::root::Root;
+use crate::root::{Changes, Root};
 use crate::session::handle::Session;
 use crate::session::handle::parts::Part;
 
@@ -14,7 +16,7 @@ pub(super) enum Place {
     Part(Session, Part, GuestPath),
     /// A directory beneath a root, and the session it belongs to, if any.
     #[cfg(feature = "queue")]
-    Beneath(Option<Session>, Root, GuestPath),
+    Beneath(Option<Session>, Arc<Root>, GuestPath),
 }
 
 impl Place {
@@ -34,13 +36,22 @@ impl Place {
                 (root, GuestPath::new(path)?)
             }
             #[cfg(feature = "queue")]
-            Self::Beneath(_, root, path) => (root, path.clone()),
+            Self::Beneath(_, root, path) => (&**root, path.clone()),
         };
         loop {
             match (root.descend(&path), path.parent()) {
                 (Err(error), Some(above)) if !error.is_transient() => path = above,
                 (found, _) => return found,
             }
+        }
+    }
+
+    /// Of a queue only new names count: what the host takes away itself would wake it.
+    pub(super) fn changes(&self) -> Changes {
+        match self {
+            Self::Part(..) => Changes::All,
+            #[cfg(feature = "queue")]
+            Self::Beneath(..) => Changes::NewNames,
         }
     }
 

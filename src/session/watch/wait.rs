@@ -89,8 +89,7 @@ impl Watch {
                 None if wake != Wake::Deadline => wake = self.wait(deadline),
                 None => return Ok(None),
                 found => {
-                    // It was no call for nothing, so the next change is looked at without a pause.
-                    self.look = None;
+                    self.found();
                     return Ok(found);
                 }
             }
@@ -144,7 +143,7 @@ impl Watch {
     /// Places the watch; whether its events are to be trusted.
     fn place(&self) -> Result<bool> {
         let dir = self.place.nearest().map_err(|error| self.unarmed(&error))?;
-        match self.watcher.arm(self.token, &dir) {
+        match self.watcher.arm(self.token, &dir, self.place.changes()) {
             Ok(()) => Ok(dir.has_local_changes_only()),
             Err(errno) => Err(self.watcher.failure().cloned().unwrap_or_else(|| self.explained(errno))),
         }
@@ -220,6 +219,12 @@ impl Watch {
     #[must_use]
     pub fn rest(&self) -> Duration {
         self.look.map_or(Duration::ZERO, |look| look.saturating_duration_since(Instant::now()))
+    }
+
+    /// Says that the last look has found something: the next change is looked at without a [pause](Self::PAUSE), since it was no
+    /// look for nothing. [`wait_for`](Self::wait_for) does it itself.
+    pub fn found(&mut self) {
+        self.look = None;
     }
 
     fn note_change(&mut self) {
