@@ -17,6 +17,7 @@
 //! | deliver messages to a guest and collect its own | the module `session` |
 //! | restore a session's files from an object store, and mirror them | the module `artifacts` |
 //! | grant a guest directories of the host | the module `mounts` |
+//! | answer a guest's requests | the module `queue` |
 //! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`MessageId::new`] |
 //! | use a path that a guest's tree has, or that an agent wrote | [`GuestPath::new`], [`GuestPath::parse`] |
 //!
@@ -79,7 +80,7 @@
 //!
 //! * `session` (default): sessions, inbox and outbox.
 //! * `json`: messages whose attachments are base64 in JSON.
-//! * `queue`: which requests of a guest a host answers: routes, headers, token.
+//! * `queue`: requests of a guest as files, each handled at most once and answered exactly once; routes, headers, token.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `patterns`: patterns in the syntax of `.gitignore`, for listings and for what the host's own calls refuse.
 //! * `mounts`: directories of the host that a guest asks for, granted as handles.

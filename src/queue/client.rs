@@ -19,7 +19,7 @@ use super::envelope::{Body, BodyPlace, EnvelopeLimits, Request};
 use super::ready::{READY, Ready};
 use super::slots::Slots;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::Root;
+use crate::root::{HardLinks, Root};
 use crate::session::Watcher;
 
 pub use ticket::{Cancelled, Ticket};
@@ -130,7 +130,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    root: Root,
+    root: Arc<Root>,
     config: ClientConfig,
     slots: Arc<Slots>,
     watcher: Watcher,
@@ -141,7 +141,10 @@ impl Client {
     #[must_use]
     pub fn new(directory: Root, config: ClientConfig) -> Self {
         let (slots, watcher) = (Slots::new(config.depth), Watcher::new());
-        Self { shared: Arc::new(Shared { root: directory, config, slots, watcher }) }
+        // A second name of an answer is the guest's own doing, and there is nothing in the guest to protect from it.
+        let policy = directory.policy().clone().with_hard_links(HardLinks::Allow);
+        let root = Arc::new(directory.with_policy(policy));
+        Self { shared: Arc::new(Shared { root, config, slots, watcher }) }
     }
 
     /// Submits a request.
@@ -194,7 +197,7 @@ impl Client {
             return Err(error.with_detail("as many requests as allowed wait for an answer"));
         };
         root.write_exclusive(&name, json)?;
-        Ticket::new(root.try_clone()?, *config, &request.id, watcher, slot)
+        Ticket::new(root, *config, &request.id, watcher, slot)
     }
 
     /// Tells the host where the guest's own server listens; see [`Queue::ready`](super::Queue::ready).

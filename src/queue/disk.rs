@@ -104,6 +104,13 @@ pub(super) enum Taken {
     Handled,
 }
 
+/// Whether there is a body in a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    No,
+    Perhaps,
+}
+
 /// What came of an attempt to publish an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Published {
@@ -220,17 +227,30 @@ impl Disk {
         }
     }
 
-    /// Removes the source of a claim that a crash has left as a second name of it, in a file system that can move only so.
-    pub(super) fn unlink_twin(&self, id: &RequestId) -> Result<()> {
-        let claimed = self.host.metadata(Step::Claimed.of(id))?;
-        if claimed.is_file() && claimed.nlink() > 1 {
-            let (requests, name) = (self.open(REQUESTS)?, format!("{id}{JSON}"));
-            let is_twin = |source: Metadata| (source.dev(), source.ino()) == (claimed.dev(), claimed.ino());
-            if requests.metadata(&name).is_ok_and(is_twin) {
-                self.discard(&requests, &name)?;
-            }
+    /// Removes the name that an interrupted step has left, in a file system that can move only by a second name.
+    pub(super) fn unlink_twins(&self, id: &RequestId, step: Step) -> Result<()> {
+        let moved = self.host.metadata(step.of(id))?;
+        if !moved.is_file() || moved.nlink() < 2 {
+            return Ok(());
         }
-        Ok(())
+        let is_twin = |other: Metadata| (other.dev(), other.ino()) == (moved.dev(), moved.ino());
+        let before = match step {
+            Step::Claimed => Step::Copy,
+            _ => Step::Claimed,
+        };
+        if self.host.metadata(before.of(id)).is_ok_and(is_twin) {
+            self.forget(id, before)?;
+        }
+        let source = match step {
+            Step::Claimed => format!("{id}{JSON}"),
+            Step::Body => format!("{id}{BODY}"),
+            _ => return Ok(()),
+        };
+        let requests = self.open(REQUESTS)?;
+        match requests.metadata(&source).is_ok_and(is_twin) {
+            true => self.discard(&requests, &source),
+            false => Ok(()),
+        }
     }
 
     /// Opens what was claimed or started.
@@ -327,19 +347,22 @@ impl Disk {
         file.commit()
     }
 
-    /// Gives an answer to the guest: its body first.
-    pub(super) fn publish(&self, id: &RequestId) -> Result<Published> {
+    /// Gives an answer to the guest, its body first if it may have one in a file.
+    pub(super) fn publish(&self, id: &RequestId, body: Side) -> Result<Published> {
         let responses = self.open(RESPONSES)?;
-        // What has the name is what an interrupted attempt has published, or what the guest has put there for itself.
-        self.hand_over(id, Step::Out, &responses, &format!("{id}{BODY}"))?;
+        // The answer is durable where it is, and is published again if a power cut undoes the move.
+        let policy = responses.policy().clone().with_durability(Durability::None);
+        let responses = responses.with_policy(policy);
+        if body == Side::Perhaps {
+            // What has the name is what an interrupted attempt has published, or what the guest has put there for itself.
+            self.hand_over(id, Step::Out, &responses, &format!("{id}{BODY}"))?;
+        }
         self.hand_over(id, Step::Answer, &responses, &format!("{id}{JSON}"))
     }
 
     fn hand_over(&self, id: &RequestId, step: Step, responses: &Root, name: &str) -> Result<Published> {
         let own = step.of(id);
-        let policy = responses.policy().clone().with_durability(Durability::None);
-        let unsynced = responses.try_clone()?.with_policy(policy);
-        let Err(error) = self.unsynced.rename_to(&own, &unsynced, name) else { return Ok(Published::Now) };
+        let Err(error) = self.unsynced.rename_to(&own, responses, name) else { return Ok(Published::Now) };
         match error.kind() {
             // Another worker has published it, or there is no body.
             ErrorKind::NotFound if !self.host.try_exists(&own)? => Ok(Published::Now),
@@ -360,7 +383,9 @@ impl Disk {
     /// `NotFound` if there is none, `TooLarge` if it has more than `max_bytes`.
     pub(super) fn claim_body(&self, id: &RequestId, max_bytes: u64) -> Result<ContainedFile> {
         let name = format!("{id}{BODY}");
-        if !self.has(id, Step::Body)? {
+        if self.has(id, Step::Body)? {
+            self.unlink_twins(id, Step::Body)?;
+        } else {
             let requests = self.open(REQUESTS)?;
             match requests.rename_to(&name, &self.unsynced, Step::Body.of(id)) {
                 Err(error)

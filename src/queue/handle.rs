@@ -150,7 +150,7 @@ impl Queue {
     pub fn watch(&self, watcher: &Watcher) -> Result<Watch> {
         let (root, path) = self.shared.disk.at(REQUESTS);
         let session = self.shared.disk.session.clone();
-        Ok(watcher.watch_beneath(Some(session), root.try_clone()?, GuestPath::new(path)?))
+        Ok(watcher.watch_beneath(Some(session), Arc::new(root.try_clone()?), GuestPath::new(path)?))
     }
 
     /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. Nothing by then is an empty report.

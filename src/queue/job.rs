@@ -14,7 +14,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::disk::{OPERATION, Step};
+use super::disk::{OPERATION, Side, Step};
 use super::envelope::{Body, Outcome, Request, Response};
 use super::id::RequestId;
 use super::refusal::Refusal;
@@ -49,6 +49,8 @@ struct Held {
     shared: Arc<Shared>,
     request: Request,
     waiting_since: SystemTime,
+    /// Whether it came with a body in a file.
+    body: Side,
     slot: Slot,
     /// Others see by it that somebody has the request.
     lock: Flock<ContainedFile>,
@@ -62,7 +64,8 @@ impl Job {
         slot: Slot,
         lock: Flock<ContainedFile>,
     ) -> Self {
-        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, slot, lock }))
+        let body = if let Body::File(_) = request.body { Side::Perhaps } else { Side::No };
+        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, body, slot, lock }))
     }
 
     /// Its id.
@@ -107,7 +110,7 @@ impl Job {
         if shared.is_reused(id)? {
             let refusal = Refusal::Reused;
             let error = refusal.error(OPERATION, id.as_str());
-            let _ = self.0.answer(Step::Started, &refusal.response(), None).map_err(|(error, _)| error)?;
+            let _ = self.0.answer(&refusal.response(), None).map_err(|(error, _)| error)?;
             return Err(error);
         }
         Ok(Started(self.0))
@@ -171,7 +174,7 @@ impl Started {
     /// A guest that has replaced `responses` has it [`Saved`](Answered::Saved). One that has put something at the answer's name has
     /// it [`Already`](Answered::Already), and nothing of that is read, replaced or followed.
     pub fn answer(self, response: &Response) -> Result<Answered, Unanswered> {
-        self.0.answer(Step::Started, response, None).map_err(Unanswered::new)
+        self.0.answer(response, None).map_err(Unanswered::new)
     }
 
     /// Answers it with a body in a file of its own, if the [config](super::QueueConfig::with_response_file_bytes) allows one. The
@@ -183,7 +186,7 @@ impl Started {
     /// # Races
     /// As [`answer`](Self::answer). The body appears before the answer does.
     pub fn answer_from(self, response: &Response, mut body: impl Read) -> Result<Answered, Unanswered> {
-        self.0.answer(Step::Started, response, Some(&mut body)).map_err(Unanswered::new)
+        self.0.answer(response, Some(&mut body)).map_err(Unanswered::new)
     }
 
     /// Answers 504, outcome [`Indeterminate`](Outcome::Indeterminate): it was begun, and nobody knows how far it came.
@@ -199,16 +202,18 @@ impl Started {
 }
 
 impl Held {
+    /// Answers what was started.
     fn answer(
         self: Box<Self>,
-        from: Step,
         response: &Response,
-        body: Option<&mut dyn Read>,
+        reader: Option<&mut dyn Read>,
     ) -> Result<Answered, (Error, Box<Self>)> {
-        let Self { shared, request, waiting_since, slot, lock } = *self;
-        match shared.answer(&request.id, from, response, body, slot) {
+        let Self { shared, request, waiting_since, body, slot, lock } = *self;
+        match shared.answer(&request.id, (Step::Started, body), response, reader, slot) {
             Ok(answered) => Ok(answered),
-            Err((error, slot)) => Err((error, Box::new(Self { shared, request, waiting_since, slot, lock }))),
+            Err((error, slot)) => {
+                Err((error, Box::new(Self { shared, request, waiting_since, body, slot, lock })))
+            }
         }
     }
 }

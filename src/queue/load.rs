@@ -90,8 +90,12 @@ pub(super) fn answer(
     refusal: Refusal,
     slot: Slot,
 ) -> Result<Loaded> {
-    // What was started is never reported as if it had not been.
-    let refusal = if from == Step::Started { Refusal::Interrupted } else { refusal };
+    // What was started is never reported as if it had not been, and why a request was refused is not known any more.
+    let refusal = match from {
+        Step::Started => Refusal::Interrupted,
+        Step::Refused => Refusal::Lost,
+        _ => refusal,
+    };
     let response = refusal.response();
     let answered = match from {
         Step::Claimed => shared.refuse(id, &response, slot)?,

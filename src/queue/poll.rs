@@ -13,6 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::fstat;
+
 use super::config::Overflow;
 use super::disk::{BODY, JSON, OPERATION, REQUESTS, Step, Taken};
 use super::id::RequestId;
@@ -98,7 +100,8 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
             return Ok(polled);
         }
     };
-    let mut seen = look(shared, &requests, &mut polled)?;
+    let Some(mut cursor) = cursor(shared, &requests, &mut polled)? else { return Ok(polled) };
+    let (mut seen, ended) = look(shared, &requests, &mut cursor, &mut polled);
     seen.sort_by(|one, other| one.changed.cmp(&other.changed).then_with(|| one.id.cmp(&other.id)));
     let mut taken = 0;
     for request in seen {
@@ -108,24 +111,38 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
         }
         taken += usize::from(take(shared, &requests, &request, mode, &mut polled)?);
     }
+    cursor.left |= polled.more;
+    polled.more = cursor.left || !ended;
+    if !ended {
+        shared.keep_cursor(cursor);
+    }
     Ok(polled)
 }
 
-/// The requests among the next entries, and what became of the others.
-fn look(shared: &Shared, requests: &Root, polled: &mut Polled) -> Result<Vec<Seen>> {
-    let dir = requests.metadata(".").map(|dir| (dir.dev(), dir.ino()))?;
-    let begun = shared.take_cursor().filter(|cursor| cursor.dir == dir);
-    let mut list = match begun.map_or_else(|| requests.list("."), |cursor| Ok(cursor.list)) {
-        Ok(list) => list,
+/// Where to look on: where the last poll has stopped, or at the beginning.
+fn cursor(shared: &Shared, requests: &Root, polled: &mut Polled) -> Result<Option<Cursor>> {
+    let dir = fstat(requests).map_err(|errno| Error::from_errno(OPERATION, REQUESTS, errno))?;
+    // The types of the fields differ between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    let dir = (dir.st_dev as u64, dir.st_ino as u64);
+    if let Some(cursor) = shared.take_cursor().filter(|cursor| cursor.dir == dir) {
+        return Ok(Some(cursor));
+    }
+    match requests.list(".") {
+        Ok(list) => Ok(Some(Cursor { dir, list, left: false })),
         Err(error) => {
             polled.refuse(REQUESTS, error);
-            return Ok(Vec::new());
+            Ok(None)
         }
-    };
+    }
+}
+
+/// The requests among the next entries, and whether these were the last; what became of the others is reported.
+fn look(shared: &Shared, requests: &Root, cursor: &mut Cursor, polled: &mut Polled) -> (Vec<Seen>, bool) {
     let mut seen = Vec::new();
     for _ in 0..shared.config.entries() {
-        let entry = match list.next() {
-            None => return Ok(seen),
+        let entry = match cursor.list.next() {
+            None => return (seen, true),
             Some(Ok(entry)) => entry,
             Some(Err(error)) => {
                 polled.refuse(REQUESTS, error);
@@ -142,9 +159,7 @@ fn look(shared: &Shared, requests: &Root, polled: &mut Polled) -> Result<Vec<See
             None => polled.ignored += 1,
         }
     }
-    polled.more = true;
-    shared.keep_cursor(Cursor { dir, list });
-    Ok(seen)
+    (seen, false)
 }
 
 /// A link, FIFO, socket or device with a request's name goes; a directory stays.

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::disk::{OPERATION, Recopied, Step, Taken};
+use super::disk::{OPERATION, Recopied, Side, Step, Taken};
 use super::id::RequestId;
 use super::job::{Job, Started};
 use super::load::{Loaded, answer, load};
@@ -112,11 +112,6 @@ fn recover_one(
         return hand_out(shared, &id, Step::Refused, recovered);
     }
     if steps.contains(&Step::Claimed) {
-        match shared.disk.unlink_twin(&id) {
-            // Another worker has it, or what it is is found out below.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Symlink) => {}
-            unlinked => unlinked?,
-        }
         return hand_out(shared, &id, Step::Claimed, recovered);
     }
     if steps.contains(&Step::Copy) {
@@ -147,7 +142,7 @@ fn publish(shared: &Arc<Shared>, id: &RequestId, recovered: &mut Recovered) -> R
     for step in [Step::Copy, Step::Claimed, Step::Refused] {
         shared.disk.forget(id, step)?;
     }
-    match shared.finish(id, Step::Started, shared.slots.count()) {
+    match shared.finish(id, (Step::Started, Side::Perhaps), Side::Perhaps, shared.slots.count()) {
         Answered::Saved(error) => recovered.refuse(Step::Answer.of(id), error),
         _ => recovered.published += 1,
     }
@@ -155,6 +150,11 @@ fn publish(shared: &Arc<Shared>, id: &RequestId, recovered: &mut Recovered) -> R
 }
 
 fn hand_out(shared: &Arc<Shared>, id: &RequestId, step: Step, recovered: &mut Recovered) -> Result<()> {
+    match shared.disk.unlink_twins(id, step) {
+        // Another worker has it, or what it is is found out below.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Symlink) => {}
+        unlinked => unlinked?,
+    }
     let loaded = load(shared, id, step, None, shared.slots.count())?;
     match (loaded, step) {
         (Loaded::Job(job), Step::Started) => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::config::QueueConfig;
-use super::disk::{Disk, OPERATION, Published, Step};
+use super::disk::{Disk, OPERATION, Published, Side, Step};
 use super::envelope::{Body, BodyPlace, Response};
 use super::id::RequestId;
 use super::ledger::Ledger;
@@ -40,12 +40,22 @@ struct Unpublished {
     _slot: Slot,
 }
 
+/// An answer on its way to the disk.
+struct Prepared {
+    json: Vec<u8>,
+    out: Side,
+    /// Whether another answer has taken its place.
+    too_large: bool,
+}
+
 /// Where a poll has stopped to look.
 #[derive(Debug)]
 pub(super) struct Cursor {
     /// Device and inode of the directory; while the list holds it open, no other has them.
     pub(super) dir: (u64, u64),
     pub(super) list: List,
+    /// Whether requests that were seen since the beginning of the directory were left there.
+    pub(super) left: bool,
 }
 
 #[derive(Debug)]
@@ -103,19 +113,19 @@ impl Shared {
         self.ledger.as_ref().map_or(Ok(false), |ledger| ledger.contains(&self.disk.host, id))
     }
 
-    /// Answers a request that is in the state `from`: saves the answer, ends the state, publishes.
+    /// Answers a request that is in the state `from`, with or without a body there: saves the answer, ends the state, publishes.
     ///
     /// # Errors
     /// If the answer could not be saved; then the request is in the same state as before.
     pub(super) fn answer(
         &self,
         id: &RequestId,
-        from: Step,
+        from: (Step, Side),
         response: &Response,
         body: Option<&mut dyn Read>,
         slot: Slot,
     ) -> Result<Answered, (Error, Slot)> {
-        let (json, too_large) = match self.prepare(id, response, body) {
+        let Prepared { json, out, too_large } = match self.prepare(id, response, body) {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, slot)),
         };
@@ -124,7 +134,9 @@ impl Shared {
             Err(error) => return Err((error, slot)),
         };
         self.note_progress();
-        let answered = self.finish(id, from, slot);
+        // The answer that is there may have another body.
+        let out = if is_new { out } else { Side::Perhaps };
+        let answered = self.finish(id, from, out, slot);
         Ok(match is_new {
             false => Answered::Already,
             true if too_large => Answered::TooLarge,
@@ -154,8 +166,9 @@ impl Shared {
         response: &Response,
         slot: Slot,
     ) -> Result<Answered> {
-        self.answer(id, from, response, None, slot).map_err(|(error, slot)| {
-            self.keep(id, Unpublished { from, unsaved: Some(response.to_json(id).into()), _slot: slot });
+        self.answer(id, (from, Side::Perhaps), response, None, slot).map_err(|(error, slot)| {
+            let unsaved = Some(response.to_json(id).into());
+            self.keep(id, Unpublished { from, unsaved, _slot: slot });
             error
         })
     }
@@ -166,13 +179,8 @@ impl Shared {
         drop(before);
     }
 
-    /// The envelope of an answer, its body saved if it is a file, and whether another answer has taken its place.
-    fn prepare(
-        &self,
-        id: &RequestId,
-        response: &Response,
-        body: Option<&mut dyn Read>,
-    ) -> Result<(Vec<u8>, bool)> {
+    /// The envelope of an answer, its body saved if it is a file.
+    fn prepare(&self, id: &RequestId, response: &Response, body: Option<&mut dyn Read>) -> Result<Prepared> {
         response.check(self.config.envelope()).map_err(|malformed| {
             Error::new(OPERATION, id.as_str(), ErrorKind::InvalidData).with_detail(malformed.to_string())
         })?;
@@ -186,9 +194,13 @@ impl Shared {
             },
         };
         match place {
-            Ok(place) => Ok((response.write(id, place), false)),
+            Ok(place) => {
+                let out = if place == BodyPlace::Beside { Side::Perhaps } else { Side::No };
+                Ok(Prepared { json: response.write(id, place), out, too_large: false })
+            }
             Err(error) if error.kind() == ErrorKind::TooLarge => {
-                Ok((Refusal::AnswerTooLarge.response().to_json(id), true))
+                let json = Refusal::AnswerTooLarge.response().to_json(id);
+                Ok(Prepared { json, out: Side::No, too_large: true })
             }
             Err(error) => Err(error),
         }
@@ -199,26 +211,28 @@ impl Shared {
     }
 
     /// Ends the state that an answer is for, and publishes it; what fails is tried again by the next poll.
-    pub(super) fn finish(&self, id: &RequestId, from: Step, slot: Slot) -> Answered {
-        match self.try_finish(id, from) {
+    pub(super) fn finish(&self, id: &RequestId, from: (Step, Side), out: Side, slot: Slot) -> Answered {
+        match self.try_finish(id, from, out) {
             Ok(Published::Now) => Answered::Published,
             Ok(Published::Already) => Answered::Already,
             Err(error) => {
                 crate::session::refused("publish", &error);
-                self.keep(id, Unpublished { from, unsaved: None, _slot: slot });
+                self.keep(id, Unpublished { from: from.0, unsaved: None, _slot: slot });
                 Answered::Saved(error)
             }
         }
     }
 
-    fn try_finish(&self, id: &RequestId, from: Step) -> Result<Published> {
+    fn try_finish(&self, id: &RequestId, (from, body): (Step, Side), out: Side) -> Result<Published> {
         // Before the state ends: from then on the id can be started again.
         if let Some(ledger) = &self.ledger {
             ledger.record(&self.disk.host, id)?;
         }
         self.disk.forget(id, from)?;
-        self.disk.forget(id, Step::Body)?;
-        self.disk.publish(id)
+        if body == Side::Perhaps {
+            self.disk.forget(id, Step::Body)?;
+        }
+        self.disk.publish(id, out)
     }
 
     /// Tries once more to publish what could not be published; how many were, and why the others were not.
@@ -230,7 +244,7 @@ impl Shared {
         let (mut published, mut failed) = (0, Vec::new());
         for (id, from, unsaved) in waiting {
             let saved = unsaved.map_or(Ok(true), |json| self.disk.save(&id, &json));
-            match saved.and_then(|_| self.try_finish(&id, from)) {
+            match saved.and_then(|_| self.try_finish(&id, (from, Side::Perhaps), Side::Perhaps)) {
                 Ok(_) => {
                     published += 1;
                     self.note_progress();

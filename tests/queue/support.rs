@@ -28,8 +28,16 @@ impl Stage {
         Self::of(SessionsConfig::default(), config)
     }
 
+    /// In memory, if that can be had.
+    pub(crate) fn quick(config: QueueConfig) -> Self {
+        Self::within(Arena::quick(), SessionsConfig::default(), config)
+    }
+
     pub(crate) fn of(sessions: SessionsConfig, config: QueueConfig) -> Self {
-        let arena = Arena::new();
+        Self::within(Arena::new(), sessions, config)
+    }
+
+    fn within(arena: Arena, sessions: SessionsConfig, config: QueueConfig) -> Self {
         let session = Sessions::new(arena.open(Policy::default()), sessions);
         let session = session.create(&SessionId::new("s")).unwrap().0;
         let queue = session.queue(config).unwrap();

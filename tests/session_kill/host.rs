@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use beneath::{
     Durability, Error, ErrorKind, MessageId, Policy, ResolverChoice, Root, Session, SessionId, Sessions,
     ambient_authority,
 };
+pub(crate) use beneath_kit::namespace::another_file_system;
 pub(crate) use beneath_kit::snapshot::names;
 
 pub(crate) const FILES: [(&str, u8, usize); 2] = [("one.bin", 1, 150_000), ("two.bin", 2, 70_000)];
@@ -50,13 +50,6 @@ pub(crate) fn durable_session(dir: &Path) -> Session {
 
 pub(crate) fn has_sent(dir: &Path) -> bool {
     !names_if_any(&dir.join("s/host/sent")).is_empty()
-}
-
-/// A directory on another file system than this one.
-pub(crate) fn another_file_system(dir: &Path) -> Option<PathBuf> {
-    let device = |path: &Path| fs::metadata(path).map(|entry| entry.dev()).ok();
-    let other = |place: &PathBuf| device(place).is_some_and(|there| Some(there) != device(dir));
-    [PathBuf::from("/dev/shm"), std::env::temp_dir()].into_iter().find(other)
 }
 
 /// Where the host's side is if messages cannot be moved to it.

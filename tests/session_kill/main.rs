@@ -12,6 +12,8 @@
 mod host;
 mod judge;
 mod merge;
+#[cfg(feature = "queue")]
+mod queue;
 mod works;
 
 use std::fs;
@@ -31,7 +33,17 @@ use judge::Verdict;
 use nix::errno::Errno;
 use nix::libc;
 use tempfile::TempDir;
-use works::{IN_PLACE, WORKS, Work};
+use works::{WORKS, Work};
+
+/// The rows that need the feature `queue`.
+#[cfg(feature = "queue")]
+use queue::QUEUE_WORKS;
+#[cfg(not(feature = "queue"))]
+const QUEUE_WORKS: &[Work] = &[];
+
+fn works() -> impl Iterator<Item = &'static Work> {
+    WORKS.iter().chain(QUEUE_WORKS)
+}
 
 /// Calls that change nothing a second host could see: dying before one of them leaves what dying before the next one leaves.
 const EFFECTLESS: &[libc::c_long] =
@@ -44,7 +56,7 @@ type Request = (String, Contender, PathBuf);
 
 /// Serves one request as the victim.
 fn answer((name, contender, dir): &Request) {
-    let work = WORKS.iter().find(|work| work.name == name).expect("a row");
+    let work = works().find(|work| work.name == name).expect("a row");
     marked((work.work)(dir, contender.choice()));
 }
 
@@ -176,10 +188,15 @@ fn run(rig: &mut Rig) {
     if let Err(reason) = Tracer::start() {
         return rig.add(Row::skipped("all", reason));
     }
-    let mut works: Vec<&Work> = WORKS.iter().filter(|work| rig.wants(work.name)).collect();
-    if another_file_system(&rig.place).is_none() && works.iter().any(|work| work.name == IN_PLACE) {
-        works.retain(|work| work.name != IN_PLACE);
-        rig.add(Row::skipped(IN_PLACE, "needs a second file system, at /dev/shm or for temporary files"));
+    let mut works: Vec<&Work> = works().filter(|work| rig.wants(work.name)).collect();
+    if another_file_system(&rig.place).is_none() {
+        for work in works.iter().filter(|work| work.is_elsewhere) {
+            rig.add(Row::skipped(
+                work.name,
+                "needs a second file system, at /dev/shm or for temporary files",
+            ));
+        }
+        works.retain(|work| !work.is_elsewhere);
     }
     let jobs = works.into_iter().flat_map(|work| work.contenders.iter().map(move |who| (work, *who)));
     rig.add_all(in_parallel(jobs.collect(), |(work, contender)| {

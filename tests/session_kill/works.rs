@@ -20,6 +20,8 @@ pub(crate) struct Work {
     pub(crate) contenders: &'static [Contender],
     /// What this kernel is made to lack, for the one that dies and for the next one.
     pub(crate) lack: Lack,
+    /// Whether the host's side is on another file system.
+    pub(crate) is_elsewhere: bool,
     /// Calls fail with an error of the device instead of being the last.
     pub(crate) fails: Option<libc::c_long>,
     /// How many ends there are at the very least.
@@ -36,6 +38,7 @@ pub(crate) const COLLECT: Work = Work {
     name: "collect",
     contenders: Contender::RESOLVERS,
     lack: Lack::Nothing,
+    is_elsewhere: false,
     fails: None,
     least: 20,
     prepare: prepare_message,
@@ -82,14 +85,13 @@ const SYNC_FAILS: Work = Work {
     ..ONE
 };
 
-pub(crate) const IN_PLACE: &str = "collect in place";
-
 pub(crate) const WORKS: &[Work] = &[
     DELIVER,
     COLLECT,
     Work { name: "collect without reserving names", lack: Lack::NoReplace, ..ONE },
     Work {
-        name: IN_PLACE,
+        name: "collect in place",
+        is_elsewhere: true,
         prepare: |dir| {
             session_in_place(dir, ResolverChoice::Auto);
             send_message(dir);

@@ -11,6 +11,8 @@
 // A broken rig must be loud.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+#[cfg(feature = "queue")]
+mod queue;
 mod scenarios;
 
 use std::io;
@@ -29,7 +31,7 @@ use beneath_kit::snapshot::{Contents, Snapshot};
 use beneath_kit::strikes::{Aim, At, STRIKES, Strike, TO_A_DIRECTORY, TO_A_FILE};
 use beneath_kit::trace::{Act, End, Tracer, VICTIM, be_victim};
 use beneath_kit::{Contender, env};
-use scenarios::{After, SCENARIOS, Scenario};
+use scenarios::{After, Scenario, all_scenarios};
 use tempfile::TempDir;
 
 /// How many pairs of a row are played, unless all are.
@@ -69,7 +71,8 @@ impl Blow {
 
     /// Whether it leads a host that trusts a path furthest out.
     fn is_worst(&self) -> bool {
-        self.strike.name == if self.target.ends_with(".bin") { TO_A_FILE } else { TO_A_DIRECTORY }
+        let is_file = [".bin", ".json"].iter().any(|end| self.target.ends_with(end));
+        self.strike.name == if is_file { TO_A_FILE } else { TO_A_DIRECTORY }
     }
 }
 
@@ -77,7 +80,7 @@ fn blows(scenario: &'static Scenario) -> impl Iterator<Item = Blow> {
     let aimed = STRIKES.iter().filter(|strike| strike.is_aimed_at(Aim::Session));
     aimed
         .flat_map(|strike| scenario.targets.iter().map(move |target| Blow { strike, target }))
-        .filter(|blow| env::FULL.is_set() || blow.is_worst())
+        .filter(|blow| env::FULL.is_set() || scenario.all_strikes || blow.is_worst())
 }
 
 struct Player {
@@ -182,7 +185,7 @@ fn run(rig: &mut Rig) {
     if let Err(reason) = Tracer::start() {
         return rig.add(rig::Row::skipped("all", reason));
     }
-    let chosen = SCENARIOS.iter().filter(|scenario| rig.wants(scenario.name));
+    let chosen = all_scenarios().filter(|scenario| rig.wants(scenario.name));
     let jobs: Vec<(&Scenario, Contender)> = chosen
         .flat_map(|scenario| scenario.contenders.iter().map(move |contender| (scenario, *contender)))
         .collect();

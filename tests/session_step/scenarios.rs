@@ -40,22 +40,33 @@ pub(crate) struct Scenario {
     pub(crate) contenders: &'static [Contender],
     /// Where the guest strikes, in its side of the session.
     pub(crate) targets: &'static [&'static str],
+    /// Whether the guest has every strike at its disposal, also in the short form.
+    pub(crate) all_strikes: bool,
     /// What happens before each call, apart from strikes.
     pub(crate) meanwhile: Option<fn(&Stop, &Path) -> Act>,
-    prepare: fn(&Session),
-    run: Job,
+    pub(crate) prepare: fn(&Session),
+    pub(crate) run: Job,
     pub(crate) judge: fn(&After) -> Vec<String>,
 }
 
+/// All rows, those of other features included.
+pub(crate) fn all_scenarios() -> impl Iterator<Item = &'static Scenario> {
+    #[cfg(feature = "queue")]
+    let more = crate::queue::SCENARIOS;
+    #[cfg(not(feature = "queue"))]
+    let more: &[Scenario] = &[];
+    SCENARIOS.iter().chain(more)
+}
+
 /// Whether it is complete.
-type Job = fn(&Work, &mut Report) -> Result<bool>;
+pub(crate) type Job = fn(&Work, &mut Report) -> Result<bool>;
 
 /// What a job works with.
-struct Work {
+pub(crate) struct Work {
     sessions: Sessions,
-    session: Session,
+    pub(crate) session: Session,
     other: Session,
-    naive: NaiveSession,
+    pub(crate) naive: NaiveSession,
 }
 
 /// A round that is over.
@@ -80,7 +91,7 @@ impl After<'_> {
     }
 
     /// Gives back the directory that the guest has taken away, if it has, in place of whatever is there.
-    fn give_back(&self) -> bool {
+    pub(crate) fn give_back(&self) -> bool {
         let Some(target) = self.target else { return false };
         let entry = self.base.join("all/s/guest").join(target);
         let taken = fs::symlink_metadata(spare(self.base)).is_ok_and(|spare| spare.is_dir());
@@ -104,9 +115,10 @@ const INBOX: &[&str] = &["inbox", "inbox/42", "inbox/42/one.bin"];
 const WORKSPACE: &[&str] = &["workspace", "workspace/sub", "workspace/sub/one.bin"];
 const DATABASE: &[&str] = &["workspace", "workspace/db", "workspace/db-journal"];
 
-const fn scenario(name: &'static str, targets: &'static [&'static str], run: Job) -> Scenario {
+pub(crate) const fn scenario(name: &'static str, targets: &'static [&'static str], run: Job) -> Scenario {
     let contenders = Contender::RESOLVERS;
-    Scenario { name, contenders, targets, meanwhile: None, prepare: |_| {}, run, judge: |_| Vec::new() }
+    let judge: fn(&After) -> Vec<String> = |_| Vec::new();
+    Scenario { name, contenders, targets, all_strikes: false, meanwhile: None, prepare: |_| {}, run, judge }
 }
 
 /// In an inbox that has a message.
@@ -114,11 +126,11 @@ const fn delivered(name: &'static str, run: Job) -> Scenario {
     Scenario { prepare: |session| drop(send(session)), ..scenario(name, INBOX, run) }
 }
 
-const fn control(name: &'static str, targets: &'static [&'static str], run: Job) -> Scenario {
+pub(crate) const fn control(name: &'static str, targets: &'static [&'static str], run: Job) -> Scenario {
     Scenario { contenders: &[Contender::Control], ..scenario(name, targets, run) }
 }
 
-pub(crate) const SCENARIOS: &[Scenario] = &[
+const SCENARIOS: &[Scenario] = &[
     scenario("deliver", INBOX, deliver),
     delivered("deliver again", deliver),
     delivered("resolve_guest_path", |work, report| {
@@ -365,10 +377,10 @@ fn guests(name: &str) -> String {
 
 /// Fills a directory with every name that a session and its parts have.
 pub(crate) fn fill(dir: &Path, content: &str) {
-    for sub in [".", "42", "sub", "outbox/42", "inbox/42"] {
+    for sub in [".", "42", "sub", "outbox/42", "inbox/42", "requests", "responses"] {
         let dir = dir.join(sub);
         fs::create_dir_all(&dir).unwrap();
-        for name in ["one.bin", "two.bin", "db", "db-journal"] {
+        for name in ["one.bin", "two.bin", "db", "db-journal", "one.json"] {
             fs::write(dir.join(name), content).unwrap();
         }
     }
@@ -397,7 +409,7 @@ fn sessions(all: &Path, resolver: ResolverChoice) -> Result<Sessions> {
     Ok(Sessions::new(root, SessionsConfig::default().with_resolver(resolver)))
 }
 
-fn open(base: &Path, resolver: ResolverChoice) -> Result<Work> {
+pub(crate) fn open(base: &Path, resolver: ResolverChoice) -> Result<Work> {
     let all = base.join("all");
     let sessions = sessions(&all, resolver)?;
     let session = sessions.open(&SessionId::new("s"))?;
@@ -407,7 +419,7 @@ fn open(base: &Path, resolver: ResolverChoice) -> Result<Work> {
 
 /// Serves one request as the victim.
 pub(crate) fn answer(request: &Request) -> Report {
-    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == request.scenario);
+    let scenario = all_scenarios().find(|scenario| scenario.name == request.scenario);
     let scenario = scenario.expect("a request names a scenario");
     let open = || open(&request.base, request.contender.choice());
     // The first open of a process keeps a descriptor for all later ones.

@@ -1,5 +1,6 @@
 //! A request that somebody waits for.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::super::disk::{BODY, JSON, OPERATION, REQUESTS, RESPONSES};
@@ -28,7 +29,7 @@ pub enum Cancelled {
 #[derive(Debug)]
 #[must_use = "a ticket that is dropped is cancelled"]
 pub struct Ticket {
-    root: Root,
+    root: Arc<Root>,
     config: ClientConfig,
     id: RequestId,
     watch: Watch,
@@ -39,14 +40,14 @@ pub struct Ticket {
 
 impl Ticket {
     pub(super) fn new(
-        root: Root,
+        root: &Arc<Root>,
         config: ClientConfig,
         id: &RequestId,
         watcher: &Watcher,
         slot: Slot,
     ) -> Result<Self> {
-        let watch = watcher.watch_beneath(None, root.try_clone()?, GuestPath::new(RESPONSES)?);
-        Ok(Self { root, config, id: id.clone(), watch, is_over: false, _slot: slot })
+        let watch = watcher.watch_beneath(None, Arc::clone(root), GuestPath::new(RESPONSES)?);
+        Ok(Self { root: Arc::clone(root), config, id: id.clone(), watch, is_over: false, _slot: slot })
     }
 
     /// The id of the request.

@@ -135,8 +135,14 @@ impl Disk {
         responses: &Root,
         name: &str,
     ) -> Result<Published> {
-        let mut own = self.host.open_contained(step.of(id))?;
-        let mut file = responses.new_file(name)?;
+        let mut own = match self.host.open_contained(step.of(id)) {
+            // Another worker has published it, or there is no body.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Published::Now),
+            own => own?,
+        };
+        // Its own copy goes only after this one is durable, if that is asked for.
+        let policy = responses.policy().clone().with_durability(self.host.policy().durability());
+        let mut file = responses.try_clone()?.with_policy(policy).new_file(name)?;
         let length = own.len_hint();
         file.copy_from(&mut own, length)?;
         let published = match file.commit() {

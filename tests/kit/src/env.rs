@@ -57,6 +57,8 @@ variables! {
     RACE_KIND = "BENEATH_RACE_KIND", "run only the races whose name contains the text", "all";
     RACE_DIR = "BENEATH_RACE_DIR", "where races are run", "/dev/shm, or where temporary files go";
     MOUNT_OPS = "BENEATH_MOUNT_OPS", "grants while a component of the base is exchanged", "4000";
+    QUEUE_NAMES = "BENEATH_QUEUE_NAMES", "names in the directory of requests that a poll meets", "20000";
+    QUEUE_WAKES = "BENEATH_QUEUE_WAKES", "requests that are submitted one after the other, none of which may wait for the timer", "2000";
     SCALE = "BENEATH_SCALE", "remove trees of a million levels and entries, or of this fraction of it", "unset: skipped";
     FILESYSTEMS = "BENEATH_FILESYSTEMS", "run the contract on file systems mounted for the purpose: 1 for all, or names with commas", "unset: skipped";
     REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";

@@ -3,6 +3,7 @@
 //! Each is right as long as nothing moves. These are the controls: a rig must catch each of them, or its zeros mean
 //! nothing. Some are wrong in another way, which `faults` must catch.
 
+pub mod queue;
 pub mod session;
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};

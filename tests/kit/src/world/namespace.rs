@@ -1,6 +1,8 @@
 //! A mount namespace for one thread, so that tests can mount without anybody else noticing.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
@@ -41,4 +43,11 @@ impl<const N: usize> Drop for Mounted<N> {
             let _ = unmount(point, UnmountFlags::DETACH);
         }
     }
+}
+
+/// A directory on another file system than this one.
+pub fn another_file_system(dir: &Path) -> Option<PathBuf> {
+    let device = |path: &Path| fs::metadata(path).map(|entry| entry.dev()).ok();
+    let other = |place: &PathBuf| device(place).is_some_and(|there| Some(there) != device(dir));
+    [PathBuf::from("/dev/shm"), std::env::temp_dir()].into_iter().find(other)
 }

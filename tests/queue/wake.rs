@@ -1,0 +1,110 @@
+//! Waiting for requests and answers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beneath::queue::{QueueConfig, Request};
+use beneath::session::{Wake, Watch, Watcher};
+use beneath_kit::{Ends, env};
+
+use crate::support::*;
+
+/// How many requests are submitted, unless a number is asked for.
+const SUBMISSIONS: usize = 2_000;
+
+#[test]
+fn no_request_waits_for_the_timer() {
+    let submissions = env::QUEUE_WAKES.number().unwrap_or(SUBMISSIONS);
+    let stage = Stage::quick(QueueConfig::default());
+    let (stop, client) = (AtomicBool::new(false), stage.client());
+    let (mut by_timer, mut handled) = (0, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ends = Ends(&stop);
+            for number in 0..submissions {
+                let mut ticket = client.submit(&Request::new("GET", &format!("/{number}")).unwrap()).unwrap();
+                assert_eq!(ticket.wait(soon()).unwrap().unwrap().status, 200);
+            }
+        });
+        let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+        while !stop.load(Ordering::Relaxed) {
+            watch.arm().unwrap();
+            let mut jobs = stage.poll().jobs;
+            if jobs.is_empty() {
+                let wake = watch.wait(Instant::now() + Duration::from_secs(5));
+                jobs = stage.poll().jobs;
+                // Nobody submits anything else in the meantime: whatever is found now should have been an event.
+                by_timer += usize::from(wake == Wake::Timer && !jobs.is_empty());
+            }
+            if !jobs.is_empty() {
+                watch.found();
+            }
+            handled += jobs.len();
+            jobs.into_iter().for_each(handle);
+        }
+    });
+    println!("{handled} requests, {by_timer} found by the timer");
+    assert_eq!(handled, submissions);
+    // A machine that stands still for a second makes it look so.
+    assert!(by_timer <= submissions / 1000, "{by_timer} of {submissions} were found by the timer");
+}
+
+/// Whoever arms after the look misses what comes in between.
+#[test]
+fn control_a_request_between_the_look_and_the_arming_waits_for_the_timer() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    assert!(stage.poll().jobs.is_empty());
+    stage.submit_id("a");
+    watch.arm().unwrap();
+    assert_eq!(watch.wait(Instant::now() + Duration::from_millis(50)), Wake::Deadline);
+    assert_eq!(stage.poll().jobs.len(), 1);
+}
+
+#[test]
+fn next_returns_at_its_deadline_and_finds_what_comes() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let polled = stage.queue.next(&mut watch, Instant::now() + Duration::from_millis(5)).unwrap();
+    assert!(polled.jobs.is_empty() && polled.is_complete());
+    thread::scope(|scope| {
+        scope.spawn(|| stage.submit_id("a"));
+        assert_eq!(stage.queue.next(&mut watch, soon()).unwrap().jobs.len(), 1);
+    });
+}
+
+/// A worker that is full is woken by whoever makes room, not by the guest.
+#[test]
+fn who_waits_for_room_goes_on_when_there_is_some() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(1));
+    ["a", "b"].into_iter().for_each(|name| stage.submit_id(name));
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let first = stage.queue.next(&mut watch, soon()).unwrap().jobs.pop().unwrap();
+    let full = stage.queue.next(&mut watch, Instant::now() + Duration::from_millis(5)).unwrap();
+    assert!(full.jobs.is_empty() && full.more);
+    thread::scope(|scope| {
+        scope.spawn(|| handle(first));
+        let second = stage.queue.next(&mut watch, soon()).unwrap();
+        assert_eq!(second.jobs.into_iter().map(handle).count(), 1);
+    });
+}
+
+/// Requests one after the other are each looked at without a pause, or they would take ten milliseconds each.
+#[test]
+fn a_change_that_brings_something_costs_no_pause() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    for number in 0..20 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // The host waits, as far as that can be arranged.
+                thread::yield_now();
+                stage.submit_id(&format!("r{number}"));
+            });
+            stage.queue.next(&mut watch, soon()).unwrap().jobs.into_iter().for_each(handle);
+        });
+        assert_eq!(watch.rest(), Duration::ZERO);
+    }
+    assert_eq!(Watch::PAUSE, Duration::from_millis(10));
+}
