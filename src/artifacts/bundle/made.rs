@@ -47,7 +47,7 @@ impl Bundles {
             let limit = self.client.retry.deadline(size);
             let calls = self.client.retry.about(&self.client.progress, &path).within(limit);
             let hash = calls.run(|_| self.hash(&key, &path, taken)).await?;
-            Ok((path, hash))
+            Ok::<_, Error>((path, hash))
         });
         let mut hashes = std::pin::pin!(hashes.buffer_unordered(self.client.concurrency));
         let mut files = BTreeMap::new();
