@@ -16,6 +16,7 @@
 //! | delete a tree | [`Root::remove_tree_contained`] |
 //! | deliver messages to a guest and collect its own | the module `session` |
 //! | restore a session's files from an object store, and mirror them | the module `artifacts` |
+//! | exchange messages with a guest through SQLite | the module `mailbox` |
 //! | grant a guest directories of the host | the module `mounts` |
 //! | answer a guest's requests | the module `queue` |
 //! | use a name the guest chose | [`safe_name`], [`SafeName::repair`], [`MessageId::new`] |
@@ -83,6 +84,7 @@
 //! * `queue`: requests of a guest as files, each handled at most once and answered exactly once; routes, headers, token.
 //! * `artifacts`: restore, mirror and bundles over an object store; `aws`, `gcp` and `azure` bring the clouds' stores.
 //! * `patterns`: patterns in the syntax of `.gitignore`, for listings and for what the host's own calls refuse.
+//! * `mailbox`: messages in SQLite, read as images and never opened in the guest's reach.
 //! * `mounts`: directories of the host that a guest asks for, granted as handles.
 //! * `seal`: a root on a mount of its own, on which the kernel follows no link and opens no device.
 //! * `sniff`: types of files by the marks that their content begins with.
@@ -100,6 +102,8 @@ compile_error!(
 pub mod artifacts;
 mod entropy;
 mod error;
+#[cfg(feature = "mailbox")]
+pub mod mailbox;
 #[cfg(feature = "mounts")]
 pub mod mounts;
 mod name;

@@ -14,7 +14,7 @@ use syn::visit::Visit;
 
 /// From top to bottom. A module uses only what is in a lower line, never another of its own line.
 const LAYERS: &[&[&str]] = &[
-    &["artifacts", "mounts", "queue"],
+    &["artifacts", "mailbox", "mounts", "queue"],
     &["session"],
     &["tree"],
     &["root"],

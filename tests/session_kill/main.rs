@@ -11,6 +11,8 @@
 
 mod host;
 mod judge;
+#[cfg(feature = "mailbox")]
+mod mail;
 mod merge;
 #[cfg(feature = "queue")]
 mod queue;
@@ -35,16 +37,6 @@ use nix::libc;
 use tempfile::TempDir;
 use works::{WORKS, Work};
 
-/// The rows that need the feature `queue`.
-#[cfg(feature = "queue")]
-use queue::QUEUE_WORKS;
-#[cfg(not(feature = "queue"))]
-const QUEUE_WORKS: &[Work] = &[];
-
-fn works() -> impl Iterator<Item = &'static Work> {
-    WORKS.iter().chain(QUEUE_WORKS)
-}
-
 /// Calls that change nothing a second host could see: dying before one of them leaves what dying before the next one leaves.
 const EFFECTLESS: &[libc::c_long] =
     &[libc::SYS_close, libc::SYS_statx, libc::SYS_fstat, libc::SYS_getdents64];
@@ -53,6 +45,22 @@ const LATELY: Duration = Duration::from_millis(120);
 
 /// The row, who plays it, and where.
 type Request = (String, Contender, PathBuf);
+
+/// All rows.
+fn works() -> impl Iterator<Item = &'static Work> {
+    let more: [&[Work]; 3] = [
+        WORKS,
+        #[cfg(feature = "mailbox")]
+        mail::MAIL,
+        #[cfg(not(feature = "mailbox"))]
+        &[],
+        #[cfg(feature = "queue")]
+        queue::QUEUE_WORKS,
+        #[cfg(not(feature = "queue"))]
+        &[],
+    ];
+    more.into_iter().flatten()
+}
 
 /// Serves one request as the victim.
 fn answer((name, contender, dir): &Request) {

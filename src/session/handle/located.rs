@@ -42,7 +42,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Escape`](ErrorKind::Escape) for what is in no part, where there is no directory that contains them.
-    pub(in crate::session) fn at(&self, part: Part, path: impl AsRef<Path>) -> Result<(&Root, PathBuf)> {
+    pub(crate) fn at(&self, part: Part, path: impl AsRef<Path>) -> Result<(&Root, PathBuf)> {
         self.alive()?;
         if part == Part::Guest && self.places.apart.is_some() {
             let error = Error::new("check path", path, ErrorKind::Escape);

@@ -82,7 +82,7 @@ impl SessionLock {
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if it is the lock of another session, or of one that was removed since.
-    pub(in crate::session) fn must_be_of(&self, session: &Session) -> Result<()> {
+    pub(crate) fn must_be_of(&self, session: &Session) -> Result<()> {
         match self.0.is_at(session.host(), Path::new(LOCK))? {
             true => Ok(()),
             false => Err(Flock::busy(Path::new(LOCK), OPERATION)),

@@ -47,7 +47,7 @@ macro_rules! variables {
 }
 
 variables! {
-    FULL = "BENEATH_TEST_FULL", "every single strike, every kill and every transition instead of a sample, and a sample of double strikes", "unset";
+    FULL = "BENEATH_TEST_FULL", "every single strike, every kill, every transition, 100,000 images and flips instead of a sample, and a sample of double strikes", "unset";
     SAMPLE = "BENEATH_SAMPLE", "how many pairs of a row the steppers and the faults play", "8 in step, 40 in session_step, 12 in faults";
     SEED = "BENEATH_SEED", "the number that samples and guests draw from; every run prints its own", "1";
     VERBOSE = "BENEATH_VERBOSE", "print the calls and verdicts behind each row", "unset";
@@ -65,8 +65,8 @@ variables! {
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
     STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores, and PATH";
-    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages that the bench of sessions collects", "1000";
-    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the bench of sessions", "15";
+    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages that the bench of sessions collects, or that a mailbox of the bench has", "1000";
+    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the benches of sessions and mailboxes", "15";
     FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";
 }
 

@@ -1,0 +1,168 @@
+//! Giving the guest a message.
+//!
+//! Problem: a message is a row and some files. A guest that reads the row before the files are there misses them; a host that dies
+//! in between leaves files without a row, or a row without files; two hosts that put one message at a time take each other's files
+//! back.
+//!
+//! Defence: files first, each whole or not at all, then the row with their paths, in one transaction. Whoever puts the message again
+//! finds the files by name and content. If the row cannot be written, the files that this call made are removed. One `put` at a
+//! time, by a lock that the guest cannot reach and that ends with the process.
+//!
+//! What remains: files of a message that is never put again stay until the inbox is swept.
+
+use std::time::SystemTime;
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::handle::Mailbox;
+use super::inbound::{Inbound, Put};
+use super::retries::to_millis;
+use super::seq::Seq;
+use super::sqlite::{INBOUND, failed, in_transaction};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::MessageId;
+use crate::root::Ensured;
+use crate::session::{Delivery, Outcome};
+
+const OPERATION: &str = "put message";
+
+impl Mailbox {
+    /// Gives the guest a message: its attachments go to the inbox, then a row goes to `messages_in` of `inbound.db`, and one for each
+    /// attachment to `files_in`, with its path for the guest or why it was refused.
+    ///
+    /// The number of the message is even, and larger than any of the host's and than any of the guest's that a
+    /// [`take`](Self::take) has seen. A message whose id is there already is not written again, and neither are its files.
+    ///
+    /// An attachment that is refused does not keep the message back; [`Put::refused`] lists it. If this fails, there is no message,
+    /// and the files that it had written are gone, but for those that [cannot be removed](Delivery::rollback).
+    ///
+    /// # Errors
+    /// [`Busy`](ErrorKind::Busy) if another host or the guest holds the database for longer than the config allows;
+    /// [`TooLarge`](ErrorKind::TooLarge), [`NoSpace`](ErrorKind::NoSpace), [`NotFound`](ErrorKind::NotFound) if the session was removed, and
+    /// the kinds of every resolution.
+    ///
+    /// # Races
+    /// Two calls for one id make one message. The guest sees all of it or nothing; its files are the guest's, as always.
+    ///
+    /// ```
+    /// # use beneath::{MountPoint, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = Root::open_ambient(dir.path(), ambient_authority())?;
+    /// # let config = SessionsConfig::default().with_share(MountPoint::new("/share")?);
+    /// # let (session, _) = Sessions::new(root, config).create(&SessionId::new("s"))?;
+    /// use beneath::mailbox::{Inbound, Mailbox};
+    /// use beneath::{Ensured, MessageId, session::Attachment};
+    ///
+    /// let mailbox = Mailbox::open(&session)?;
+    /// let message = || {
+    ///     let photo = Attachment::from_bytes("\u{89}PNG").with_name("photo.png");
+    ///     Inbound::new(&MessageId::new("m-1"), "chat", "see the photo").with_attachments([photo])
+    /// };
+    /// let put = mailbox.put(message())?;
+    /// assert!(put.is_complete() && put.seq.get() == 2);
+    /// assert_eq!(mailbox.put(message())?.how, Ensured::Existed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn put(&self, message: Inbound<'_>) -> Result<Put> {
+        self.alive()?;
+        let _turn = self.lock_puts()?;
+        let inbound = self.open_inbound()?;
+        let fault = |error: &rusqlite::Error| failed(OPERATION, INBOUND, error).about(&message.id);
+        if let Some(seq) = find(&inbound, &message.id).map_err(|error| fault(&error))? {
+            return Ok(Put { seq, how: Ensured::Existed, delivery: None });
+        }
+        let Inbound { id, kind, content, from, not_before, attachments } = message;
+        let delivery = self.session().inbox().deliver(&id, attachments);
+        let now = SystemTime::now();
+        let row =
+            Row { id: &id, kind, content, now: to_millis(now), not_before: not_before.map_or(0, to_millis) };
+        let insert = |inbound: &Connection| {
+            let Some(seq) = Seq::next_of_host(last(inbound)?.max(self.seen())) else { return Ok(None) };
+            let sql = "INSERT INTO messages_in (seq, id, kind, content, channel, platform, thread, created, not_before, changed) \
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8)";
+            let address = (&from.channel, &from.platform, &from.thread);
+            inbound.execute(
+                sql,
+                (
+                    seq.get(),
+                    row.id.as_str(),
+                    row.kind,
+                    row.content,
+                    address.0,
+                    address.1,
+                    address.2,
+                    row.now,
+                    row.not_before,
+                ),
+            )?;
+            add_files(inbound, seq, &delivery)?;
+            Ok(Some(seq))
+        };
+        let error = match in_transaction(&inbound, insert) {
+            Ok(Some(seq)) => return Ok(Put { seq, how: Ensured::Created, delivery: Some(delivery) }),
+            Ok(None) => Error::new(OPERATION, &id, ErrorKind::TooMany).with_detail("no number is left"),
+            Err(error) => failed(OPERATION, INBOUND, &error).about(&id),
+        };
+        drop(inbound);
+        // An error at the very end may be one of a transaction that is done. Who cannot know leaves the files to the next try.
+        match self
+            .open_inbound()
+            .and_then(|inbound| find(&inbound, &id).map_err(|error| failed(OPERATION, INBOUND, &error)))
+        {
+            Ok(Some(seq)) => return Ok(Put { seq, how: Ensured::Created, delivery: Some(delivery) }),
+            // What stays is swept with the inbox.
+            Ok(None) => drop(delivery.rollback()),
+            Err(_) => {}
+        }
+        Err(error)
+    }
+}
+
+struct Row<'a> {
+    id: &'a MessageId,
+    kind: &'a str,
+    content: &'a str,
+    now: i64,
+    not_before: i64,
+}
+
+/// The number of the message with that id.
+fn find(inbound: &Connection, id: &MessageId) -> rusqlite::Result<Option<Seq>> {
+    let sql = "SELECT seq FROM messages_in WHERE id = ?1";
+    inbound.query_row(sql, [id.as_str()], |row| row.get(0).map(Seq::of_host)).optional()
+}
+
+/// The largest number that was given.
+fn last(inbound: &Connection) -> rusqlite::Result<i64> {
+    inbound.query_row("SELECT coalesce(max(seq), 0) FROM messages_in", (), |row| row.get(0))
+}
+
+fn add_files(inbound: &Connection, seq: Seq, delivery: &Delivery) -> rusqlite::Result<()> {
+    if delivery.outcomes().is_empty() {
+        return Ok(());
+    }
+    let sql =
+        "INSERT INTO files_in (seq, position, name, path, bytes, refused) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let mut statement = inbound.prepare(sql)?;
+    for (position, outcome) in (0_i64..).zip(delivery.outcomes()) {
+        match outcome {
+            Outcome::Saved(file) | Outcome::AlreadySaved(file) => {
+                let bytes = i64::try_from(file.bytes).unwrap_or(i64::MAX);
+                let (name, path) = (file.name.as_str(), file.guest_path.as_str());
+                statement.execute((seq.get(), position, name, path, bytes, None::<String>))?;
+            }
+            Outcome::Refused(error) => {
+                let none = None::<String>;
+                statement.execute((
+                    seq.get(),
+                    position,
+                    &none,
+                    &none,
+                    None::<i64>,
+                    error.kind().to_string(),
+                ))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Taking what the guest sends.
+//!
+//! Problem: two workers that take one message send it twice, and asking a hundred guests every second must cost next to nothing.
+//!
+//! Defence: the lock of the session is asked for. A database that has not changed, and of which nothing is due, is not read; nor is one
+//! that could not be read, for a while.
+//!
+//! What remains: whoever sends a message and dies before marking it finds it again, and is [told](super::Earlier::Unfinished).
+
+use std::time::SystemTime;
+
+use rusqlite::Connection;
+
+use super::handle::{Glance, Mailbox};
+use super::look::{Look, OPERATION};
+use super::marks::{self, Mark};
+use super::outbound::Taken;
+use super::retries::to_millis;
+use super::sqlite::{MAIL, failed, in_transaction};
+use crate::error::Result;
+use crate::session::SessionLock;
+
+impl Mailbox {
+    /// The messages that are due and were neither sent nor given up, by their numbers; at most `max`, and about 4 MiB.
+    ///
+    /// They are the guest's, from `outbound.db`, and those that the host has [posted](Self::post). `lock` is the session's, so that two
+    /// workers do not take the same. [`mark`](Self::mark) each; one that is not marked is taken again.
+    ///
+    /// A row that is not as it should be is refused and reported, each time. So is a database as a whole that cannot be
+    /// read: it is written to right now ([`Busy`](crate::ErrorKind::Busy)), it has a hot journal, since the guest has died in a transaction
+    /// ([`InvalidData`](crate::ErrorKind::InvalidData); its own next open mends that), it is damaged or has more than tables, it is too large, or reading it
+    /// takes too long. What the host has posted is handed out all the same.
+    ///
+    /// A message of which a host has died in the last of its [tries](super::Retries) is given up and reported.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) if `lock` is the lock of another session; [`NotFound`](crate::ErrorKind::NotFound) if the session was removed; and those of
+    /// the host's own database.
+    ///
+    /// # Races
+    /// What the guest writes meanwhile is found by the next call.
+    pub fn take(&self, lock: &SessionLock, max: usize) -> Result<Taken> {
+        self.alive()?;
+        lock.must_be_of(self.session())?;
+        let now = to_millis(SystemTime::now());
+        let mut glance = self.glance();
+        if self.is_quiet(&glance, now)? {
+            return Ok(Taken { refused: glance.refused.clone(), ..Taken::default() });
+        }
+        let mail = self.mail();
+        // Before all else: what changes from here on is for the next call.
+        let version = marks_version(&mail)?;
+        let mut look = Look::new(self, &mail, now, max);
+        let stamp = look.guest();
+        look.posted().map_err(|error| failed(OPERATION, MAIL, &error))?;
+        let taken = look.hand_out();
+        let Look { due, spent, .. } = look;
+        self.give_up(&mail, &spent)?;
+        // What was handed out and is not marked is due again.
+        let due = if taken.messages.is_empty() && !taken.more { due } else { Some(now) };
+        *glance = Glance { stamp, refused: taken.refused.clone(), due, marks: Some(version) };
+        Ok(taken)
+    }
+
+    /// Whether nothing has changed since the last look, and nothing was due then or is now.
+    fn is_quiet(&self, glance: &Glance, now: i64) -> Result<bool> {
+        let (Some(stamp), Some(version)) = (&glance.stamp, glance.marks) else { return Ok(false) };
+        if glance.due.is_some_and(|due| due <= now) || marks_version(&self.mail())? != version {
+            return Ok(false);
+        }
+        // What is wrong with it now is found by reading it.
+        Ok(self.session().db_changed(self.outbound(), stamp).is_ok_and(|changed| !changed))
+    }
+
+    /// Messages whose last try has never ended.
+    fn give_up(&self, mail: &Connection, spent: &[(String, Option<String>, Mark)]) -> Result<()> {
+        if spent.is_empty() {
+            return Ok(());
+        }
+        let now = SystemTime::now();
+        let write = |mail: &Connection| {
+            spent.iter().try_for_each(|(key, raw, mark)| marks::write(mail, key, raw.as_deref(), mark, now))
+        };
+        in_transaction(mail, write).map_err(|error| failed(OPERATION, MAIL, &error))?;
+        for (_, raw, mark) in spent {
+            self.tell(raw.as_deref(), mark, now)?;
+        }
+        Ok(())
+    }
+}
+
+/// Changes with every transaction of another process.
+fn marks_version(mail: &Connection) -> Result<i64> {
+    mail.query_row("PRAGMA data_version", (), |row| row.get(0))
+        .map_err(|error| failed(OPERATION, MAIL, &error))
+}
