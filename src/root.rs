@@ -7,6 +7,8 @@ mod entries;
 #[cfg(any(feature = "seal", feature = "session"))]
 #[allow(dead_code, reason = "sessions lock files, seats and bundles lock directories")]
 mod flock;
+#[cfg(feature = "session")]
+mod glance;
 mod metadata;
 mod policy;
 mod read;
@@ -35,6 +37,8 @@ pub use enforced::Enforced;
 pub use entries::Ensured;
 #[cfg(feature = "session")]
 pub(crate) use flock::Flock;
+#[cfg(feature = "session")]
+pub(crate) use glance::Glance;
 pub use metadata::{FileType, Metadata};
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;

@@ -26,12 +26,15 @@ use super::{marks, routing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::report::Leftovers;
-use crate::root::{Flock, Root};
-use crate::session::{DbImage, DbStamp, Part, Session};
+use crate::root::{self, Flock, Root};
+use crate::session::{DbImage, DbStamp, Part, Session, SessionLock};
 
 const OPERATION: &str = "open mailbox";
 const OUTBOUND: &str = "outbound.db";
 const HEARTBEAT: &str = ".heartbeat";
+/// Where [`MAIL`] is, and its name there.
+const STATE: &str = "state";
+const MAIL_NAME: &str = "mail.db";
 /// One `put` at a time: files and row of a message are one thing.
 const LOCK: &str = "state/mail.lock";
 const POLL: Duration = Duration::from_millis(2);
@@ -51,6 +54,8 @@ struct Inner {
     heartbeat: String,
     inbound: Mutex<PathBuf>,
     mail: Mutex<Connection>,
+    /// `host/state`.
+    state: Root,
     /// The largest number of the guest's messages so far.
     seen: AtomicI64,
     glance: Mutex<Glance>,
@@ -64,7 +69,16 @@ pub(super) struct Glance {
     /// When the first of its messages is due that was not handed out; none if there is none.
     pub(super) due: Option<i64>,
     /// The version of the marks that this is true for; none if they have changed since.
-    pub(super) marks: Option<i64>,
+    pub(super) marks: Option<Version>,
+}
+
+/// What shows that another process has changed the marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Version {
+    seen: root::Glance,
+    /// SQLite's own number, for when the time of the last change is too young to tell it from the next.
+    number: i64,
+    settled: bool,
 }
 
 impl fmt::Debug for Mailbox {
@@ -127,6 +141,7 @@ impl Mailbox {
                 heartbeat,
                 inbound: Mutex::new(inbound_path),
                 mail: Mutex::new(mail),
+                state: session.host().descend(STATE)?,
                 seen: AtomicI64::new(seen.unwrap_or(0)),
                 glance: Mutex::default(),
             }),
@@ -170,6 +185,33 @@ impl Mailbox {
     /// Has the next [`take`](Self::take) look at all of it.
     pub(super) fn look_again(&self) {
         self.glance().marks = None;
+    }
+
+    /// The version of the marks as they are now.
+    pub(super) fn version(&self, mail: &Connection) -> Result<Version> {
+        let seen = self.inner.state.glance(Path::new(MAIL_NAME))?;
+        let settled = seen.is_settled(&self.inner.state);
+        let number = mail.query_row("PRAGMA data_version", (), |row| row.get(0));
+        let number = number.map_err(|error| failed("look at marks", MAIL, &error))?;
+        Ok(Version { seen, number, settled })
+    }
+
+    /// Whether the marks are those of that version. If SQLite was asked, the next look need not.
+    pub(super) fn is_version(&self, last: &mut Version) -> Result<bool> {
+        if last.settled {
+            return Ok(self.inner.state.glance(Path::new(MAIL_NAME))? == last.seen);
+        }
+        let now = self.version(&self.mail())?;
+        let same = now.number == last.number;
+        if same {
+            *last = now;
+        }
+        Ok(same)
+    }
+
+    /// Checks that this is the lock of the session.
+    pub(super) fn check_lock(&self, lock: &SessionLock) -> Result<()> {
+        lock.must_be_in(&self.inner.state)
     }
 
     pub(super) fn seen(&self) -> i64 {

@@ -17,7 +17,7 @@ use rusqlite::{Connection, Row};
 
 use super::handle::Mailbox;
 use super::hostile::Image;
-use super::marks::{self, Mark, State, millis};
+use super::marks::{Mark, Marks, State, millis};
 use super::outbound::{Earlier, Origin, Outbound, Taken, key};
 use super::pending::Pending;
 use super::routing::Routing;
@@ -44,6 +44,7 @@ const AHEAD: Duration = Duration::from_secs(366 * 24 * 3600);
 pub(super) struct Look<'l> {
     mailbox: &'l Mailbox,
     mail: &'l Connection,
+    marks: Marks<'l>,
     now: i64,
     /// When the first is due that is not yet.
     pub(super) due: Option<i64>,
@@ -54,10 +55,15 @@ pub(super) struct Look<'l> {
 }
 
 impl<'l> Look<'l> {
-    pub(super) fn new(mailbox: &'l Mailbox, mail: &'l Connection, now: i64, max: usize) -> Self {
-        let pending = Pending::of_at_most(max.min(MOST));
+    pub(super) fn new(
+        mailbox: &'l Mailbox,
+        mail: &'l Connection,
+        now: i64,
+        max: usize,
+    ) -> rusqlite::Result<Self> {
+        let (marks, pending) = (Marks::of(mail)?, Pending::of_at_most(max.min(MOST)));
         let (spent, refused) = (Vec::new(), Leftovers::default());
-        Self { mailbox, mail, now, due: None, spent, pending, refused }
+        Ok(Self { mailbox, mail, marks, now, due: None, spent, pending, refused })
     }
 
     /// Looks at what the guest has written; what cannot be read as a whole is refused as a whole.
@@ -173,7 +179,7 @@ impl<'l> Look<'l> {
     fn is_due(&mut self, message: &Head, after: i64) -> rusqlite::Result<Option<Earlier>> {
         let retries = self.mailbox.config().retries();
         let key = key(message.origin, &message.id);
-        let mark = marks::find(self.mail, &key)?;
+        let mark = self.marks.find(&key)?;
         if let Some(mark) = mark.filter(Mark::is_final) {
             if mark.seq != message.seq.get() {
                 self.refuse_twin(&message.id);

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use rusqlite::Connection;
 
 use super::handle::Mailbox;
-use super::marks::{self, Delivered, Mark};
+use super::marks::{self, Delivered, Mark, Marks};
 use super::outbound::{Origin, Outbound, Post};
 use super::retries::{Standing, to_millis};
 use super::seq::Seq;
@@ -31,7 +31,7 @@ impl Mailbox {
         let mark = {
             let mail = self.mail();
             let write = |mail: &Connection| {
-                let before = marks::find(mail, &key)?.unwrap_or(Mark::new(message.seq.get()));
+                let before = Marks::of(mail)?.find(&key)?.unwrap_or(Mark::new(message.seq.get()));
                 let mark = before.after(outcome, &self.config().retries(), to_millis(now));
                 marks::write(mail, &key, raw, &mark, now)?;
                 Ok(mark)

@@ -9,7 +9,7 @@
 
 use std::time::SystemTime;
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Row, Statement};
 
 use super::retries::{Retries, Standing, from_millis, to_millis};
 
@@ -118,17 +118,24 @@ pub(super) fn millis(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The row of the message with this key.
-pub(super) fn find(mail: &Connection, key: &str) -> rusqlite::Result<Option<Mark>> {
-    let mut statement = mail.prepare("SELECT state, tries, not_before, seq FROM marks WHERE key = ?1")?;
-    let read = |row: &rusqlite::Row<'_>| {
-        let name: String = row.get(0)?;
-        let state = State::ALL.into_iter().find(|state| state.name() == name);
-        // A state that a later version has added is none that may be sent again.
-        let state = state.unwrap_or(State::Failed);
-        Ok(Mark { seq: row.get(3)?, state, tries: row.get(1)?, not_before: row.get(2)? })
-    };
-    statement.query_row([key], read).optional()
+/// The rows, to be found by key.
+pub(super) struct Marks<'c>(Statement<'c>);
+
+impl<'c> Marks<'c> {
+    pub(super) fn of(mail: &'c Connection) -> rusqlite::Result<Self> {
+        mail.prepare("SELECT state, tries, not_before, seq FROM marks WHERE key = ?1").map(Self)
+    }
+
+    pub(super) fn find(&mut self, key: &str) -> rusqlite::Result<Option<Mark>> {
+        let read = |row: &Row<'_>| {
+            let name = row.get_ref(0)?.as_str()?;
+            let state = State::ALL.into_iter().find(|state| state.name() == name);
+            // A state that a later version has added is none that may be sent again.
+            let state = state.unwrap_or(State::Failed);
+            Ok(Mark { seq: row.get(3)?, state, tries: row.get(1)?, not_before: row.get(2)? })
+        };
+        self.0.query_row([key], read).optional()
+    }
 }
 
 /// Writes the row of a message; `raw` is the id that the guest gave, if it was the guest.

@@ -65,76 +65,85 @@ impl Mailbox {
     /// ```
     pub fn put(&self, message: Inbound<'_>) -> Result<Put> {
         self.alive()?;
+        if message.attachments.is_empty() {
+            // A row alone is one transaction.
+            let inbound = self.open_inbound()?;
+            let inserted = insert(&inbound, &message, self.seen());
+            return match inserted.map_err(|error| fault(&message.id, &error))? {
+                Some(seq) => Ok(Put { seq, how: Ensured::Created, delivery: None }),
+                None => existing(&inbound, &message.id),
+            };
+        }
         let _turn = self.lock_puts()?;
         let inbound = self.open_inbound()?;
-        let fault = |error: &rusqlite::Error| failed(OPERATION, INBOUND, error).about(&message.id);
-        if let Some(seq) = find(&inbound, &message.id).map_err(|error| fault(&error))? {
+        if let Some(seq) = find(&inbound, &message.id).map_err(|error| fault(&message.id, &error))? {
             return Ok(Put { seq, how: Ensured::Existed, delivery: None });
         }
-        let Inbound { id, kind, content, from, not_before, attachments } = message;
-        let delivery = self.session().inbox().deliver(&id, attachments);
-        let now = SystemTime::now();
-        let row =
-            Row { id: &id, kind, content, now: to_millis(now), not_before: not_before.map_or(0, to_millis) };
-        let insert = |inbound: &Connection| {
-            let Some(seq) = Seq::next_of_host(last(inbound)?.max(self.seen())) else { return Ok(None) };
-            let sql = "INSERT INTO messages_in (seq, id, kind, content, channel, platform, thread, created, not_before, changed) \
-                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8)";
-            let address = (&from.channel, &from.platform, &from.thread);
-            inbound.execute(
-                sql,
-                (
-                    seq.get(),
-                    row.id.as_str(),
-                    row.kind,
-                    row.content,
-                    address.0,
-                    address.1,
-                    address.2,
-                    row.now,
-                    row.not_before,
-                ),
-            )?;
-            add_files(inbound, seq, &delivery)?;
-            Ok(Some(seq))
+        self.put_with_files(inbound, message)
+    }
+
+    fn put_with_files(&self, inbound: Connection, mut message: Inbound<'_>) -> Result<Put> {
+        let attachments = std::mem::take(&mut message.attachments);
+        let delivery = self.session().inbox().deliver(&message.id, attachments);
+        let write = |inbound: &Connection| {
+            let seq = insert(inbound, &message, self.seen())?;
+            seq.map_or(Ok(()), |seq| add_files(inbound, seq, &delivery)).map(|()| seq)
         };
-        let error = match in_transaction(&inbound, insert) {
+        let failed = match in_transaction(&inbound, write) {
             Ok(Some(seq)) => return Ok(Put { seq, how: Ensured::Created, delivery: Some(delivery) }),
-            Ok(None) => Error::new(OPERATION, &id, ErrorKind::TooMany).with_detail("no number is left"),
-            Err(error) => failed(OPERATION, INBOUND, &error).about(&id),
+            // Another host has put it meanwhile, without files.
+            Ok(None) => existing(&inbound, &message.id),
+            Err(error) => Err(fault(&message.id, &error)),
         };
         drop(inbound);
-        // An error at the very end may be one of a transaction that is done. Who cannot know leaves the files to the next try.
-        match self
-            .open_inbound()
-            .and_then(|inbound| find(&inbound, &id).map_err(|error| failed(OPERATION, INBOUND, &error)))
-        {
-            Ok(Some(seq)) => return Ok(Put { seq, how: Ensured::Created, delivery: Some(delivery) }),
+        if failed.is_ok() {
             // What stays is swept with the inbox.
+            drop(delivery.rollback());
+            return failed;
+        }
+        // An error at the very end may be one of a transaction that is done. Who cannot know leaves the files to the next try.
+        let look =
+            |inbound: Connection| find(&inbound, &message.id).map_err(|error| fault(&message.id, &error));
+        match self.open_inbound().and_then(look) {
+            Ok(Some(seq)) => return Ok(Put { seq, how: Ensured::Created, delivery: Some(delivery) }),
             Ok(None) => drop(delivery.rollback()),
             Err(_) => {}
         }
-        Err(error)
+        failed
     }
 }
 
-struct Row<'a> {
-    id: &'a MessageId,
-    kind: &'a str,
-    content: &'a str,
-    now: i64,
-    not_before: i64,
+fn fault(id: &MessageId, error: &rusqlite::Error) -> Error {
+    failed(OPERATION, INBOUND, error).about(id)
+}
+
+/// Adds the row, with the next number of the host above `seen`; none if the id is there, or no number is left.
+fn insert(inbound: &Connection, message: &Inbound<'_>, seen: i64) -> rusqlite::Result<Option<Seq>> {
+    let Inbound { id, kind, content, from, not_before, .. } = message;
+    // As `Seq::next_of_host` does it.
+    let sql = "INSERT INTO messages_in (seq, id, kind, content, channel, platform, thread, created, not_before, changed) \
+               SELECT last + 2 - last % 2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8 \
+               FROM (SELECT max(coalesce(max(seq), 0), ?1) AS last FROM messages_in) WHERE last < 9223372036854775806 \
+               ON CONFLICT (id) DO NOTHING";
+    let (now, not_before) = (to_millis(SystemTime::now()), not_before.map_or(0, to_millis));
+    let address = (&from.channel, &from.platform, &from.thread);
+    let values = (seen, id.as_str(), kind, content, address.0, address.1, address.2, now, not_before);
+    let inserted = inbound.execute(sql, values)?;
+    Ok((inserted == 1).then(|| Seq::of_host(inbound.last_insert_rowid())))
+}
+
+/// The message that was there already.
+fn existing(inbound: &Connection, id: &MessageId) -> Result<Put> {
+    match find(inbound, id).map_err(|error| fault(id, &error))? {
+        Some(seq) => Ok(Put { seq, how: Ensured::Existed, delivery: None }),
+        None => Err(Error::new(OPERATION, id, ErrorKind::TooMany).with_detail("no number is left")),
+    }
 }
 
 /// The number of the message with that id.
 fn find(inbound: &Connection, id: &MessageId) -> rusqlite::Result<Option<Seq>> {
     let sql = "SELECT seq FROM messages_in WHERE id = ?1";
     inbound.query_row(sql, [id.as_str()], |row| row.get(0).map(Seq::of_host)).optional()
-}
-
-/// The largest number that was given.
-fn last(inbound: &Connection) -> rusqlite::Result<i64> {
-    inbound.query_row("SELECT coalesce(max(seq), 0) FROM messages_in", (), |row| row.get(0))
 }
 
 fn add_files(inbound: &Connection, seq: Seq, delivery: &Delivery) -> rusqlite::Result<()> {

@@ -40,19 +40,20 @@ impl Mailbox {
     /// # Races
     /// What the guest writes meanwhile is found by the next call.
     pub fn take(&self, lock: &SessionLock, max: usize) -> Result<Taken> {
-        self.alive()?;
-        lock.must_be_of(self.session())?;
+        self.check_lock(lock)?;
         let now = to_millis(SystemTime::now());
         let mut glance = self.glance();
-        if self.is_quiet(&glance, now)? {
+        if self.is_quiet(&mut glance, now)? {
             return Ok(Taken { refused: glance.refused.clone(), ..Taken::default() });
         }
+        self.alive()?;
         let mail = self.mail();
         // Before all else: what changes from here on is for the next call.
-        let version = marks_version(&mail)?;
-        let mut look = Look::new(self, &mail, now, max);
+        let version = self.version(&mail)?;
+        let fault = |error: rusqlite::Error| failed(OPERATION, MAIL, &error);
+        let mut look = Look::new(self, &mail, now, max).map_err(fault)?;
         let stamp = look.guest();
-        look.posted().map_err(|error| failed(OPERATION, MAIL, &error))?;
+        look.posted().map_err(fault)?;
         let taken = look.hand_out();
         let Look { due, spent, .. } = look;
         self.give_up(&mail, &spent)?;
@@ -63,13 +64,13 @@ impl Mailbox {
     }
 
     /// Whether nothing has changed since the last look, and nothing was due then or is now.
-    fn is_quiet(&self, glance: &Glance, now: i64) -> Result<bool> {
-        let (Some(stamp), Some(version)) = (&glance.stamp, glance.marks) else { return Ok(false) };
-        if glance.due.is_some_and(|due| due <= now) || marks_version(&self.mail())? != version {
+    fn is_quiet(&self, glance: &mut Glance, now: i64) -> Result<bool> {
+        let Glance { stamp: Some(stamp), due, marks: Some(version), .. } = glance else { return Ok(false) };
+        if due.is_some_and(|due| due <= now) || !self.is_version(version)? {
             return Ok(false);
         }
-        // What is wrong with it now is found by reading it.
-        Ok(self.session().db_changed(self.outbound(), stamp).is_ok_and(|changed| !changed))
+        // What is wrong with it now is found by reading it. A session that is gone is found here too.
+        Ok(self.session().db_is(self.outbound(), stamp).is_ok_and(|same| same))
     }
 
     /// Messages whose last try has never ended.
@@ -87,10 +88,4 @@ impl Mailbox {
         }
         Ok(())
     }
-}
-
-/// Changes with every transaction of another process.
-fn marks_version(mail: &Connection) -> Result<i64> {
-    mail.query_row("PRAGMA data_version", (), |row| row.get(0))
-        .map_err(|error| failed(OPERATION, MAIL, &error))
 }

@@ -86,6 +86,14 @@ impl Flock {
         Ok((now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id())
     }
 
+    /// [`is_at`](Self::is_at) in one call, for a name in a directory that is held.
+    #[cfg(feature = "mailbox")]
+    pub(crate) fn is_named(&self, directory: &Root, name: &Path) -> Result<bool> {
+        let held = super::Glance::of(&self.file).map_err(|errno| Error::from_errno("lock", name, errno))?;
+        let now = directory.glance(name)?;
+        Ok(now.is_same_file(&held) && self.holder == std::process::id())
+    }
+
     /// The error for a lock that somebody else holds.
     pub(crate) fn busy(path: &Path, operation: &'static str) -> Error {
         Error::new(operation, path, ErrorKind::Busy).with_detail("is held by another worker")

@@ -72,6 +72,34 @@ fn a_change_is_seen_by_counter_length_time_and_inode() {
     }
 }
 
+/// Within one tick of the clock, and after it was long enough at rest not to be opened for the question.
+#[test]
+fn a_change_right_after_a_look_is_seen() {
+    let stage = Stage::new(ResolverChoice::Auto);
+    let path = stage.guest("out.db");
+    let mut bytes = database();
+    for round in 0..300_u32 {
+        for at in [24, 92] {
+            bytes[at..at + 4].copy_from_slice(&round.to_be_bytes());
+        }
+        let before = stage.session.read_db("/session/out.db", MOST);
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(before) = before {
+            assert!(stage.session.db_changed("/session/out.db", before.stamp()).unwrap(), "round {round}");
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_millis(3100));
+    let image = stage.session.read_db("/session/out.db", MOST).unwrap();
+    for _ in 0..3 {
+        assert!(!stage.session.db_changed("/session/out.db", image.stamp()).unwrap());
+    }
+    fs::write(&path, &bytes).unwrap();
+    assert!(stage.session.db_changed("/session/out.db", image.stamp()).unwrap());
+    fs::remove_file(&path).unwrap();
+    let gone = stage.session.db_changed("/session/out.db", image.stamp()).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
 #[test]
 fn refuses_what_is_no_whole_database() {
     let edit = |at: usize, bytes: &[u8]| {

@@ -20,12 +20,12 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Stat, fcntl_lock, fstat};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
 use super::{Inspected, MAGIC, Sibling, inspect, is_hot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Root};
+use crate::root::{ContainedFile, Glance, Root};
 use crate::session::handle::Session;
 use crate::session::handle::resolve::Spelled;
 
@@ -36,28 +36,23 @@ const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// What shows that a database has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct DbStamp {
-    inode: (u64, u64),
-    len: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+    seen: Glance,
     counter: u32,
+    /// Whether every later change shows in what was seen.
+    settled: bool,
 }
 
-impl DbStamp {
-    // The types of the fields differ between architectures.
-    #[allow(clippy::unnecessary_cast)]
-    fn new(file: &Stat, counter: u32) -> Self {
-        Self {
-            inode: (file.st_dev as u64, file.st_ino as u64),
-            len: file.st_size as u64,
-            modified: (file.st_mtime as i64, file.st_mtime_nsec as i64),
-            changed: (file.st_ctime as i64, file.st_ctime_nsec as i64),
-            counter,
-        }
+impl PartialEq for DbStamp {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.seen, self.counter) == (&other.seen, other.counter)
     }
+}
 
+impl Eq for DbStamp {}
+
+impl DbStamp {
     /// SQLite's own count of the transactions that have changed the database. The guest can write any number there.
     #[must_use]
     pub fn change_counter(&self) -> u32 {
@@ -67,13 +62,13 @@ impl DbStamp {
     /// How long the file was.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.len
+        self.seen.len
     }
 
     /// Whether the file was empty: a database without tables.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.seen.len == 0
     }
 }
 
@@ -161,7 +156,8 @@ impl Session {
         }
     }
 
-    /// Whether a database is another one than it was: one open, and 100 bytes.
+    /// Whether a database is another one than it was: one look at its name, and within two seconds of a change also one open and
+    /// 100 bytes.
     ///
     /// # Errors
     /// Those of [`Root::open_contained`], and [`Denied`](ErrorKind::Denied) and [`InvalidPath`](ErrorKind::InvalidPath) as
@@ -169,13 +165,30 @@ impl Session {
     ///
     /// # Races
     /// A change that is under way may be reported before [`read_db`](Self::read_db) can read it. A guest can put back the times and
-    /// the counter that it has changed, but not the time of that.
+    /// the counter that it has changed, but not the time of that. What it writes through a mapping, which SQLite does not, shows
+    /// later.
     pub fn db_changed<'p>(&self, path: impl Into<Spelled<'p>>, last: &DbStamp) -> Result<bool> {
+        self.db_is(path, &mut last.clone()).map(|same| !same)
+    }
+
+    /// Whether a database is the one that it was. If that was found by opening it, the next look need not.
+    pub(crate) fn db_is<'p>(&self, path: impl Into<Spelled<'p>>, last: &mut DbStamp) -> Result<bool> {
         let (part, path) = self.database(path)?;
         let (root, path) = self.at(part, path)?;
+        if root.glance(&path)? != last.seen {
+            return Ok(false);
+        }
+        if last.settled {
+            return Ok(true);
+        }
         let mut file = root.open_contained(&path)?;
         let start = header(&mut file, &path)?;
-        Ok(stamp(&file, &path, &start)? != *last)
+        let now = stamp(root, &file, &path, &start)?;
+        let same = now == *last;
+        if same {
+            *last = now;
+        }
+        Ok(same)
     }
 }
 
@@ -191,17 +204,17 @@ fn read_once(root: &Root, path: &Path, max_bytes: u64) -> Result<DbImage> {
         Err(_) => {}
     }
     let start = header(&mut file, path)?;
-    let before = stamp(&file, path, &start)?;
-    if before.len > max_bytes {
+    let before = stamp(root, &file, path, &start)?;
+    if before.len() > max_bytes {
         return Err(Error::new(OPERATION, path, ErrorKind::TooLarge));
     }
-    check_header(&start, before.len).map_err(|why| refuse(ErrorKind::InvalidData, why))?;
+    check_header(&start, before.len()).map_err(|why| refuse(ErrorKind::InvalidData, why))?;
     check_siblings(root, path)?;
     rewind(&mut file, path)?;
     let bytes = file.read_to_limit(max_bytes)?;
     check_siblings(root, path)?;
     let start = header(&mut file, path)?;
-    if stamp(&file, path, &start)? != before || bytes.len() as u64 != before.len {
+    if stamp(root, &file, path, &start)? != before || bytes.len() as u64 != before.len() {
         return Err(refuse(ErrorKind::Busy, "has changed while it was read"));
     }
     Ok(DbImage { bytes, stamp: before })
@@ -221,9 +234,12 @@ fn header(file: &mut ContainedFile, path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-fn stamp(file: &ContainedFile, path: &Path, start: &[u8]) -> Result<DbStamp> {
-    match fstat(file) {
-        Ok(now) => Ok(DbStamp::new(&now, number(start, 24).unwrap_or_default())),
+fn stamp(root: &Root, file: &ContainedFile, path: &Path, start: &[u8]) -> Result<DbStamp> {
+    match Glance::of(file) {
+        Ok(seen) => {
+            let counter = number(start, 24).unwrap_or_default();
+            Ok(DbStamp { seen, counter, settled: seen.is_settled(root) })
+        }
         Err(errno) => Err(Error::from_errno(OPERATION, path, errno)),
     }
 }

@@ -17,6 +17,8 @@ use crate::root::{Flock, Root};
 
 /// On the host's side, so that the guest can neither take it nor remove it.
 const LOCK: &str = "state/lock";
+#[cfg(feature = "mailbox")]
+const NAME: &str = "lock";
 const OPERATION: &str = "lock session";
 const POLL: Duration = Duration::from_millis(5);
 
@@ -82,8 +84,17 @@ impl SessionLock {
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) if it is the lock of another session, or of one that was removed since.
-    pub(crate) fn must_be_of(&self, session: &Session) -> Result<()> {
+    pub(in crate::session) fn must_be_of(&self, session: &Session) -> Result<()> {
         match self.0.is_at(session.host(), Path::new(LOCK))? {
+            true => Ok(()),
+            false => Err(Flock::busy(Path::new(LOCK), OPERATION)),
+        }
+    }
+
+    /// [`must_be_of`](Self::must_be_of), for a caller who holds the directory `state` of the session.
+    #[cfg(feature = "mailbox")]
+    pub(crate) fn must_be_in(&self, state: &Root) -> Result<()> {
+        match self.0.is_named(state, Path::new(NAME))? {
             true => Ok(()),
             false => Err(Flock::busy(Path::new(LOCK), OPERATION)),
         }
