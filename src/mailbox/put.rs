@@ -12,7 +12,7 @@
 
 use std::time::SystemTime;
 
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 
 use super::handle::Mailbox;
 use super::inbound::{Inbound, Put};
@@ -120,16 +120,17 @@ fn fault(id: &MessageId, error: &rusqlite::Error) -> Error {
 /// Adds the row, with the next number of the host above `seen`; none if the id is there, or no number is left.
 fn insert(inbound: &Connection, message: &Inbound<'_>, seen: i64) -> rusqlite::Result<Option<Seq>> {
     let Inbound { id, kind, content, from, not_before, .. } = message;
-    // As `Seq::next_of_host` does it.
-    let sql = "INSERT INTO messages_in (seq, id, kind, content, channel, platform, thread, created, not_before, changed) \
-               SELECT last + 2 - last % 2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8 \
-               FROM (SELECT max(coalesce(max(seq), 0), ?1) AS last FROM messages_in) WHERE last < 9223372036854775806 \
-               ON CONFLICT (id) DO NOTHING";
+    // The number is as `Seq::next_of_host` has it. One that is too large becomes a real number, which is refused.
+    let sql = "INSERT OR IGNORE INTO messages_in (seq, id, kind, content, channel, platform, thread, created, not_before, changed) \
+               VALUES ((SELECT (max(coalesce(max(seq), 0), ?1) / 2 + 1) * 2 FROM messages_in), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8)";
     let (now, not_before) = (to_millis(SystemTime::now()), not_before.map_or(0, to_millis));
     let address = (&from.channel, &from.platform, &from.thread);
     let values = (seen, id.as_str(), kind, content, address.0, address.1, address.2, now, not_before);
-    let inserted = inbound.execute(sql, values)?;
-    Ok((inserted == 1).then(|| Seq::of_host(inbound.last_insert_rowid())))
+    match inbound.execute(sql, values) {
+        Ok(inserted) => Ok((inserted == 1).then(|| Seq::of_host(inbound.last_insert_rowid()))),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::TypeMismatch) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The message that was there already.

@@ -89,7 +89,7 @@ impl Flock {
     /// [`is_at`](Self::is_at) in one call, for a name in a directory that is held.
     #[cfg(feature = "mailbox")]
     pub(crate) fn is_named(&self, directory: &Root, name: &Path) -> Result<bool> {
-        let held = super::Glance::of(&self.file).map_err(|errno| Error::from_errno("lock", name, errno))?;
+        let held = super::Glance::of(&self.held).map_err(|errno| Error::from_errno("lock", name, errno))?;
         let now = directory.glance(name)?;
         Ok(now.is_same_file(&held) && self.holder == std::process::id())
     }

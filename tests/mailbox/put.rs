@@ -59,6 +59,23 @@ fn numbers_are_even_and_above_all_that_were_seen() {
 }
 
 #[test]
+fn the_last_number_is_the_last() {
+    let stage = Stage::new();
+    let put = |raw: &str| stage.mailbox.put(Inbound::new(&id(raw), "chat", "")).map(|put| put.seq.get());
+    let host = Connection::open(stage.share("inbound.db")).unwrap();
+    let sql = "INSERT INTO messages_in (seq, id, kind, content, created) VALUES (?1, 'far', 'chat', '', 0)";
+    host.execute(sql, [i64::MAX - 5]).unwrap();
+    assert_eq!(put("a").unwrap(), i64::MAX - 3);
+    assert_eq!(put("b").unwrap(), i64::MAX - 1);
+    assert_eq!(put("c").unwrap_err().kind(), ErrorKind::TooMany);
+    let file = [Attachment::from_bytes("bytes").with_name("a")];
+    let error = stage.mailbox.put(Inbound::new(&id("d"), "chat", "").with_attachments(file)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooMany);
+    assert!(!stage.guest("inbox/d").exists());
+    assert_eq!(put("a").unwrap(), i64::MAX - 3, "what is there is found");
+}
+
+#[test]
 fn a_message_that_is_put_again_is_there_once() {
     let mut stage = Stage::new();
     let put = |stage: &Stage, content| {
