@@ -38,7 +38,7 @@ pub use entries::Ensured;
 #[cfg(feature = "session")]
 pub(crate) use flock::Flock;
 #[cfg(feature = "session")]
-pub(crate) use glance::Glance;
+pub(crate) use glance::{Glance, Moment};
 pub use metadata::{FileType, Metadata};
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;

@@ -174,7 +174,7 @@ impl Mailbox {
 
     /// The host's own database.
     pub(super) fn mail(&self) -> MutexGuard<'_, Connection> {
-        // A thread that has panicked has rolled back when its connection's statement went.
+        // What a thread that has panicked left open is rolled back by the next transaction.
         self.inner.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,8 +189,9 @@ impl Mailbox {
 
     /// The version of the marks as they are now.
     pub(super) fn version(&self, mail: &Connection) -> Result<Version> {
+        let moment = root::Moment::now();
         let seen = self.inner.state.glance(Path::new(MAIL_NAME))?;
-        let settled = seen.is_settled(&self.inner.state);
+        let settled = moment.settles(&seen, &self.inner.state);
         let number = mail.query_row("PRAGMA data_version", (), |row| row.get(0));
         let number = number.map_err(|error| failed("look at marks", MAIL, &error))?;
         Ok(Version { seen, number, settled })
@@ -225,11 +226,17 @@ impl Mailbox {
     /// Opens what the guest reads, for one operation.
     pub(super) fn open_inbound(&self) -> Result<Connection> {
         let share = share(self.session())?;
+        let open =
+            |path: &Path| sqlite::open(path, INBOUND, self.config().busy(), share.policy().durability());
         let mut path = self.inner.inbound.lock().unwrap_or_else(PoisonError::into_inner);
-        if !leads_to(&path, share) {
-            *path = share.ambient_path(ambient_authority())?.join(INBOUND);
+        if leads_to(&path, share)
+            && let Ok(inbound) = open(&path)
+        {
+            return Ok(inbound);
         }
-        sqlite::open(&path, INBOUND, self.config().busy(), share.policy().durability())
+        // The directory was moved. A link that leads there from where it was is not followed.
+        *path = share.ambient_path(ambient_authority())?.join(INBOUND);
+        open(&path)
     }
 
     /// What the guest writes, as an image that was checked; none if there is no such database.
@@ -251,7 +258,9 @@ impl Mailbox {
     }
 
     pub(super) fn open_image(&self, operation: &'static str, image: &DbImage) -> Result<Image> {
-        let limits = Limits { time: self.config().read_time(), rows: self.config().rows() };
+        let config = self.config();
+        let limits =
+            Limits { time: config.read_time(), rows: config.rows(), content_bytes: config.content_bytes() };
         Image::open(operation, OUTBOUND, image.as_bytes(), limits)
     }
 

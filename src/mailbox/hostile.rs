@@ -20,9 +20,11 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB, Params, Row};
 use super::sqlite::failed;
 use crate::error::{Error, ErrorKind, Result};
 
+/// How long a value may be that is loaded, unless the config allows more content.
+const LENGTH: i32 = 8 << 20;
+
 /// What is set before the schema is read.
 const LIMITS: &[(Limit, i32)] = &[
-    (Limit::SQLITE_LIMIT_LENGTH, 8 << 20),
     (Limit::SQLITE_LIMIT_SQL_LENGTH, 64 << 10),
     (Limit::SQLITE_LIMIT_COLUMN, 64),
     (Limit::SQLITE_LIMIT_EXPR_DEPTH, 32),
@@ -66,7 +68,11 @@ const STEPS: i32 = 1000;
 pub(super) struct Limits {
     pub(super) time: Duration,
     pub(super) rows: u64,
+    pub(super) content_bytes: u64,
 }
+
+/// How long reading may take at the very most.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// A database that can be read.
 pub(super) struct Image {
@@ -85,11 +91,9 @@ impl Image {
     /// [`InvalidData`](ErrorKind::InvalidData) if it is damaged, or has what a mailbox has not; [`TooMany`](ErrorKind::TooMany) if reading it
     /// takes too long.
     pub(super) fn open(operation: &'static str, subject: &str, bytes: &[u8], limits: Limits) -> Result<Self> {
-        // Without an answer, a time that far ahead is as good as none.
-        let now = Instant::now();
-        let deadline = now.checked_add(limits.time).unwrap_or(now);
-        let fault = |error: &rusqlite::Error| of_guest(operation, subject, error);
-        let connection = prepared(bytes, deadline).map_err(|error| fault(&error))?;
+        let deadline = Instant::now() + limits.time.min(LONGEST);
+        let connection = prepared(bytes, deadline, limits.content_bytes)
+            .map_err(|error| of_guest(operation, subject, &error))?;
         let mut image = Self {
             connection,
             tables: Vec::new(),
@@ -237,7 +241,7 @@ impl Object {
 }
 
 /// A connection to the image in which nothing has been read yet.
-fn prepared(bytes: &[u8], deadline: Instant) -> rusqlite::Result<Connection> {
+fn prepared(bytes: &[u8], deadline: Instant, content_bytes: u64) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_in_memory()?;
     if !bytes.is_empty() {
         connection.deserialize_read_exact(MAIN_DB, bytes, bytes.len(), true)?;
@@ -245,6 +249,9 @@ fn prepared(bytes: &[u8], deadline: Instant) -> rusqlite::Result<Connection> {
     for (limit, most) in LIMITS {
         connection.set_limit(*limit, *most)?;
     }
+    // A message that the config allows can be loaded.
+    let length = i32::try_from(content_bytes).unwrap_or(i32::MAX).max(LENGTH);
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, length)?;
     for (setting, value) in SETTINGS {
         connection.set_db_config(*setting, *value)?;
     }

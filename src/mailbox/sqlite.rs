@@ -79,6 +79,9 @@ pub(super) fn in_transaction<T>(
     connection: &Connection,
     work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK")?;
+    }
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let done = work(connection).and_then(|done| connection.execute_batch("COMMIT").map(|()| done));
     if done.is_err() && !connection.is_autocommit() {
@@ -96,6 +99,9 @@ pub(super) fn in_snapshot<T, E>(
 where
     E: From<rusqlite::Error>,
 {
+    if !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK")?;
+    }
     connection.execute_batch("BEGIN")?;
     let done = work(connection);
     connection.execute_batch("COMMIT")?;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use beneath::ErrorKind;
 use beneath_kit::{child, env};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::{Stage, database};
+use crate::support::{Stage, cpu_time, database};
 
 const MOST_MEMORY: u64 = 32 << 20;
 
@@ -49,10 +48,6 @@ fn flipped_bits_are_refused_or_read_and_never_more() {
         let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         stage.plant_bytes(&base);
         assert_eq!(stage.take().messages.len(), 41);
-        let cpu = || {
-            let now = clock_gettime(ClockId::ThreadCPUTime);
-            Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-        };
         let memory = child::peak_memory();
         let (mut refused, mut partly, mut whole, mut slowest) = (0, 0, 0, Duration::ZERO);
         for round in 0..rounds {
@@ -66,11 +61,11 @@ fn flipped_bits_are_refused_or_read_and_never_more() {
                 bytes[at] ^= 1 << draw.below(8);
             }
             stage.plant_bytes(&bytes);
-            let start = cpu();
+            let start = cpu_time();
             let taken = stage.take();
             let acks = stage.mailbox.acks();
             let stuck = stage.mailbox.stuck(std::time::SystemTime::now());
-            slowest = slowest.max(cpu() - start);
+            slowest = slowest.max(cpu_time() - start);
             for error in [acks.err(), stuck.err()].into_iter().flatten() {
                 assert!(KINDS.contains(&error.kind()), "round {round}: {error}");
             }

@@ -1,39 +1,25 @@
 //! What a guest plants beside its database.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use beneath::ErrorKind;
+use beneath_kit::journal::hot_journal;
 use beneath_kit::{skip, within};
 use rusqlite::Connection;
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::support::{Stage, ids, refused};
 
-const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 const OUTBOUND: &str = "/session/outbound.db";
-
-/// A journal that names `victim` as that of a transaction over several databases, which SQLite deletes in the end.
-fn journal(victim: &Path) -> Vec<u8> {
-    let name = victim.as_os_str().as_bytes();
-    let sum: u32 = name.iter().map(|byte| u32::from(*byte)).sum();
-    let mut bytes = vec![b'X'; 512];
-    bytes.extend(1_u32.to_be_bytes());
-    bytes.extend(name);
-    bytes.extend((name.len() as u32).to_be_bytes());
-    bytes.extend(sum.to_be_bytes());
-    bytes.extend(MAGIC);
-    bytes
-}
 
 /// A file of the host's, and the guest's journal that names it.
 fn planted(stage: &Stage) -> PathBuf {
     let canary = stage.path().join("important.txt");
     fs::write(&canary, "dear to the host").unwrap();
-    fs::write(stage.guest("outbound.db-journal"), journal(&canary)).unwrap();
+    fs::write(stage.guest("outbound.db-journal"), hot_journal(&[b'X'; 512], &canary)).unwrap();
     canary
 }
 

@@ -1,6 +1,5 @@
 //! What a guest in a container can do.
 
-use std::path::Path;
 use std::process::{Command, Output};
 
 use beneath::mailbox::{Delivered, Inbound};
@@ -16,13 +15,7 @@ fn in_guest(stage: &Stage, writable: bool, script: &str) -> Option<Output> {
         skip("it needs sqlite3");
         return None;
     }
-    let mut command = Command::new("bwrap");
-    command.args(["--unshare-user", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--proc", "/proc"]);
-    for dir in ["bin", "lib", "lib64"] {
-        if Path::new("/usr").join(dir).exists() {
-            command.args(["--symlink", &format!("usr/{dir}"), &format!("/{dir}")]);
-        }
-    }
+    let mut command = beneath_kit::bwrap::command();
     for mount in stage.session.to_mount(ambient_authority()).unwrap() {
         let read_only = mount.access == MountAccess::ReadOnly && !writable;
         command

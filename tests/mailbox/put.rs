@@ -193,4 +193,17 @@ fn the_session_may_be_moved_while_its_mailbox_is_open() {
     fs::rename(stage.path().join("sessions"), stage.path().join("moved")).unwrap();
     assert_eq!(stage.mailbox.put(Inbound::new(&id("m"), "chat", "")).unwrap().seq.get(), 2);
     assert!(!stage.path().join("sessions").exists());
+    // A link to where it went, from where it was, is not the way to it.
+    std::os::unix::fs::symlink("moved", stage.path().join("sessions")).unwrap();
+    assert_eq!(stage.mailbox.put(Inbound::new(&id("n"), "chat", "")).unwrap().seq.get(), 4);
+    fs::rename(stage.path().join("moved"), stage.path().join("again")).unwrap();
+    fs::remove_file(stage.path().join("sessions")).unwrap();
+    std::os::unix::fs::symlink("again", stage.path().join("moved")).unwrap();
+    assert_eq!(stage.mailbox.put(Inbound::new(&id("o"), "chat", "")).unwrap().seq.get(), 6);
+}
+
+#[test]
+fn a_mailbox_moves_to_other_threads() {
+    fn moves<T: Send + Sync + Clone + 'static>(_: &T) {}
+    moves(&Stage::new().mailbox);
 }

@@ -62,6 +62,20 @@ fn a_row_that_is_not_as_it_should_be_is_refused_by_itself() {
 }
 
 #[test]
+fn a_message_may_be_as_large_as_the_config_says() {
+    let config = MailboxConfig::default().with_image_bytes(64 << 20).with_content_bytes(20 << 20);
+    let stage = Stage::with_config(config);
+    stage.send(1, "small", "x");
+    stage.send(3, "large", &"x".repeat(19 << 20));
+    stage.send(5, "too large", &"x".repeat((20 << 20) + 1));
+    let taken = stage.take();
+    assert_eq!(ids(&taken), ["small"], "one that is larger than all that comes at once comes alone");
+    assert_eq!(refused(taken.refused()), [("too large".to_owned(), ErrorKind::TooLarge)]);
+    stage.mark(&taken.messages[0], Delivered::Done);
+    assert_eq!(stage.take().messages[0].content.len(), 19 << 20);
+}
+
+#[test]
 fn ids_that_are_paths_are_mapped_and_their_files_stay_in_the_outbox() {
     let stage = Stage::new();
     let raws = ["../../.ssh", ".ssh", "/etc", "a/b", "spaces/AAA/messages/B.B", "", "m\0x", "con"];

@@ -5,9 +5,8 @@ use std::time::Duration;
 use beneath::ErrorKind;
 use beneath_kit::child;
 use rusqlite::Connection;
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::support::{Stage, database, ids, refused};
+use crate::support::{Stage, cpu_time, database, ids, refused};
 
 /// How long reading may take, by the config's default, and what the clock's steps may add.
 const MOST_TIME: Duration = Duration::from_millis(1200);
@@ -147,11 +146,6 @@ fn corpus() -> Vec<(&'static str, String, Expected)> {
             many,
         ),
     ]
-}
-
-fn cpu_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 #[test]

@@ -45,13 +45,7 @@ fn start(bwrap: &Bwrap, args: &[&str], script: &str) -> Option<Child> {
         skip("there is no bubblewrap that takes descriptors");
         return None;
     }
-    let mut command = Command::new("bwrap");
-    command.args(["--unshare-user", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--proc", "/proc"]);
-    for dir in ["bin", "lib", "lib64"] {
-        if Path::new("/usr").join(dir).exists() {
-            command.args(["--symlink", &format!("usr/{dir}"), &format!("/{dir}")]);
-        }
-    }
+    let mut command = beneath_kit::bwrap::command();
     command.args(args).args(["/bin/sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(bwrap.spawn(&mut command).unwrap())

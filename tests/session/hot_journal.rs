@@ -1,32 +1,16 @@
 //! A journal beside a database makes SQLite delete any file of the host, so no such database is sound.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use beneath::ResolverChoice;
 use beneath::session::{DbFault, Sibling};
+use beneath_kit::journal::hot_journal;
 use beneath_kit::skip;
 use proptest::prelude::*;
 
 use crate::support::{Stage, with_each_resolver};
-
-const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
-
-/// A journal that begins with `start` and names `victim` as the journal of a transaction over several databases. That is
-/// what SQLite deletes when it has rolled back the last of them.
-pub(crate) fn journal(start: &[u8], victim: &Path) -> Vec<u8> {
-    let name = victim.as_os_str().as_bytes();
-    let sum: u32 = name.iter().map(|byte| u32::from(*byte)).sum();
-    let mut bytes = start.to_vec();
-    bytes.extend(1_u32.to_be_bytes());
-    bytes.extend(name);
-    bytes.extend((name.len() as u32).to_be_bytes());
-    bytes.extend(sum.to_be_bytes());
-    bytes.extend(MAGIC);
-    bytes
-}
 
 /// What the host does without this crate.
 pub(crate) fn open_in_place(database: &Path) -> Option<()> {
@@ -42,7 +26,7 @@ pub(crate) fn make_database(path: &Path) -> Option<()> {
 pub(crate) fn planted(stage: &Stage, start: &[u8]) -> (PathBuf, PathBuf) {
     let (database, canary) = (stage.guest("out.db"), stage.sessions_path().with_file_name("important.txt"));
     fs::write(&canary, "dear to the host").unwrap();
-    fs::write(stage.guest("out.db-journal"), journal(start, &canary)).unwrap();
+    fs::write(stage.guest("out.db-journal"), hot_journal(start, &canary)).unwrap();
     (database, canary)
 }
 

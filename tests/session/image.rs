@@ -277,7 +277,8 @@ fn a_writer_that_holds_the_database_makes_it_busy() {
     }
 }
 
-const ROWS: usize = 400;
+/// Some ten pages: enough to be met half way, and few enough that the writer is done soon.
+const ROWS: usize = 40;
 
 /// Which transactions an image is of: each row has the number of the one that wrote it.
 fn transactions(image: &[u8]) -> Vec<&[u8]> {
@@ -323,6 +324,9 @@ fn an_image_is_never_of_two_transactions() {
                     assert_eq!(found.len(), 1, "image {read} is of two transactions");
                     seen.insert(found[0].to_vec());
                     read += 1;
+                    if read % 10_000 == 0 {
+                        println!("{read} images, {busy} busy");
+                    }
                 }
                 // The journal of a transaction that began after the lock was refused or dropped.
                 Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::InvalidData) => busy += 1,

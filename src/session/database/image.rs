@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use super::{Inspected, MAGIC, Sibling, inspect, is_hot};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Glance, Root};
+use crate::root::{ContainedFile, Glance, Moment, Root};
 use crate::session::handle::Session;
 use crate::session::handle::resolve::Spelled;
 
@@ -235,10 +235,11 @@ fn header(file: &mut ContainedFile, path: &Path) -> Result<Vec<u8>> {
 }
 
 fn stamp(root: &Root, file: &ContainedFile, path: &Path, start: &[u8]) -> Result<DbStamp> {
+    let moment = Moment::now();
     match Glance::of(file) {
         Ok(seen) => {
             let counter = number(start, 24).unwrap_or_default();
-            Ok(DbStamp { seen, counter, settled: seen.is_settled(root) })
+            Ok(DbStamp { seen, counter, settled: moment.settles(&seen, root) })
         }
         Err(errno) => Err(Error::from_errno(OPERATION, path, errno)),
     }

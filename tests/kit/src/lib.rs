@@ -10,7 +10,8 @@
 //! | compare two trees as those see them who work in them | [`likeness`] |
 //! | write a test in a root with a canary beside it | [`arena`] |
 //! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
-//! | take a call, a limit or a user away | [`world`] |
+//! | take a call, a limit or a user away, or start a guest in bubblewrap | [`world`] |
+//! | plant a journal beside a database | [`journal`] |
 //! | write a rig: filter, seed, table, evidence | [`rig`] |
 //! | read an environment variable | [`env`] |
 
@@ -18,6 +19,7 @@ pub mod arena;
 pub mod canary;
 mod contender;
 pub mod env;
+pub mod journal;
 pub mod likeness;
 pub mod model;
 pub mod naive;
@@ -43,7 +45,7 @@ pub use operations::OPERATIONS;
 pub use snapshot::Snapshot;
 pub use world::namespace::{on_a_thread, thread_of_this_test};
 pub use world::watchdog::within;
-pub use world::{child, fuse, namespace, seccomp, tree, watchdog};
+pub use world::{bwrap, child, fuse, namespace, seccomp, tree, watchdog};
 
 /// Sets a flag when it goes, so that the threads of a test end with it, also if it fails.
 #[derive(Debug)]
