@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use beneath::ErrorKind;
 use beneath::queue::policy::{HeaderRules, Route, RouteDenial, Routes, Token};
 use proptest::prelude::*;
 use url::Url;
@@ -95,11 +96,49 @@ fn a_route_allows_its_own_method_and_segments_only() {
 }
 
 #[test]
+fn only_braces_that_are_written_so_match_any_segment() {
+    let escaped = Routes::from_iter([Route::new("GET", "/%7b%7D/{}").unwrap()]);
+    assert_eq!(escaped.check("GET", "/secret/a"), Err(RouteDenial::NoRoute));
+    assert_eq!(escaped.check("GET", "/{}/a").unwrap().path, "/%7B%7D/a");
+    // What would be read as a pattern elsewhere must not be a literal here that no honest request meets.
+    for pattern in ["/{id}", "/a/{}b", "/{}{}", "/{", "/a}"] {
+        let error = Route::new("GET", pattern).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidPath, "{pattern}");
+    }
+    assert!(Route::new("GET", "/%7Bid%7D").is_ok());
+}
+
+#[test]
+fn a_pattern_that_no_path_can_match_is_refused() {
+    let error = Route::new("GET", &format!("/{}", "\u{e4}".repeat(1000))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidPath);
+    // 682 wildcards are 2,046 bytes as they are written, and half of that in the shortest path they match.
+    let wide = Routes::from_iter([Route::new("GET", &"/{}".repeat(682)).unwrap()]);
+    assert!(wide.check("GET", &"/a".repeat(682)).is_ok());
+}
+
+#[test]
+fn what_is_allowed_names_its_route() {
+    let routes = Routes::from_iter(
+        [("POST", "/a"), ("GET", "/a"), ("GET", "/{}")]
+            .map(|(method, pattern)| Route::new(method, pattern).unwrap()),
+    );
+    for (raw, route) in [("/a", 1), ("/%61", 1), ("/b", 2)] {
+        assert_eq!(routes.check("GET", raw).unwrap().route, route, "{raw}");
+    }
+}
+
+#[test]
 fn drops_headers_that_are_not_allowed_or_hide_another() {
     let rules = HeaderRules::new(["X-One"]);
     let raw = [("x-one", "a"), ("X-ONE", "b"), ("x-one", "c\nhost: d"), ("x-one ", "e"), ("accept", "f")];
     let kept = rules.filter(raw);
     assert_eq!(kept, [("x-one".into(), "a".into()), ("x-one".into(), "b".into())]);
+    // Written out with one byte a character, these are a line break and a host.
+    let cut = "a\u{10d}\u{10a}host: b";
+    let bytes: Vec<u8> = cut.chars().map(|letter| letter as u8).collect();
+    assert!(bytes.windows(2).any(|pair| pair == b"\r\n"));
+    assert!(rules.filter([("x-one", cut), ("x-one", "\u{e4}")]).is_empty());
 }
 
 #[test]
@@ -108,6 +147,15 @@ fn a_token_matches_itself_only_and_is_not_shown() {
     assert!(one.matches(one.as_str()) && !one.matches(other.as_str()));
     assert!(!one.matches(&one.as_str()[1..]) && !one.matches(""));
     assert!(!format!("{one:?}").contains(one.as_str()));
+    let read = Token::parse(one.as_str()).unwrap();
+    assert!(read.matches(one.as_str()) && !read.matches(other.as_str()));
+    let short = &one.as_str()[1..];
+    let shouted = format!("{short}A");
+    for raw in ["", " ", short, &shouted, &format!("{}\n", one.as_str())] {
+        let error = Token::parse(raw).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{raw:?}");
+        assert!(!error.to_string().contains(short), "{error}");
+    }
 }
 
 proptest! {

@@ -1,9 +1,9 @@
 //! Which headers of a request reach the handler.
 //!
 //! Problem: a guest forges headers that a service trusts, such as `authorization`, `host` or `x-forwarded-for`, or hides a second
-//! header in a value by a line break.
+//! header in a value by a line break, or by `U+010D U+010A`, which is one for a handler that writes one byte per character.
 //!
-//! Defence: a list of names that are allowed; everything else is dropped, and so is a value with a control character.
+//! Defence: a list of names that are allowed; everything else is dropped, and so is a value that is not visible ASCII and spaces.
 //!
 //! What remains: the values of allowed headers are the guest's.
 
@@ -29,6 +29,8 @@ impl HeaderRules {
 
     /// The headers that are allowed, in their order, with names in lower case.
     ///
+    /// A name may be there more than once. Whoever checks one of its values must check the one that the handler reads.
+    ///
     /// ```
     /// use beneath::queue::policy::HeaderRules;
     ///
@@ -38,7 +40,7 @@ impl HeaderRules {
     #[must_use]
     pub fn filter<'h>(&self, raw: impl IntoIterator<Item = (&'h str, &'h str)>) -> Vec<(String, String)> {
         raw.into_iter()
-            .filter(|(_, value)| !value.chars().any(char::is_control))
+            .filter(|(_, value)| value.bytes().all(|byte| matches!(byte, b' '..=b'~')))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .filter(|(name, _)| self.allowed.contains(name))
             .collect()

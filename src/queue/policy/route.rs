@@ -38,6 +38,8 @@ pub struct Allowed {
     pub path: String,
     /// What each `{}` has matched, decoded.
     pub captures: Vec<String>,
+    /// Which route allows it: its place among the routes, from 0.
+    pub route: usize,
 }
 
 /// Why a path or method is refused.
@@ -71,19 +73,39 @@ pub enum RouteDenial {
 }
 
 impl Route {
-    /// A route such as `GET` on `/api/issues/{}/comments`, where `{}` matches one segment.
+    /// A route such as `GET` on `/api/issues/{}/comments`, where `{}` matches one segment of up to 256 bytes.
+    ///
+    /// A brace that means itself is written as an escape, `%7B` or `%7D`.
     ///
     /// # Errors
     /// [`InvalidName`](ErrorKind::InvalidName) if the method is not upper-case letters,
-    /// [`InvalidPath`](ErrorKind::InvalidPath) for a pattern that no path can match.
+    /// [`InvalidPath`](ErrorKind::InvalidPath) for a pattern that no path can match, that is longer than a path may be, or that has
+    /// a brace in a segment other than `{}`.
     pub fn new(method: &str, pattern: &str) -> Result<Self> {
         let error = |kind| Error::new("make route", pattern, kind);
         if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
             return Err(error(ErrorKind::InvalidName).with_detail("method is not upper-case letters"));
         }
-        let segments = segments(pattern)
-            .map_err(|denial| error(ErrorKind::InvalidPath).with_detail(denial.to_string()))?;
-        let segments = segments.into_iter().map(|text| (text != "{}").then_some(text)).collect();
+        let wrong = |detail: String| error(ErrorKind::InvalidPath).with_detail(detail);
+        let raw = raw_segments(pattern).map_err(|denial| wrong(denial.to_string()))?;
+        let mut segments = Vec::new();
+        // Of the shortest path that matches.
+        let mut length = 0;
+        for raw in raw {
+            if raw == "{}" {
+                segments.push(None);
+                length += 2;
+            } else if raw.contains(['{', '}']) {
+                return Err(wrong("has a brace in a segment other than {}".to_owned()));
+            } else {
+                let text = segment(raw).map_err(|denial| wrong(denial.to_string()))?;
+                length += canonical(std::slice::from_ref(&text)).len();
+                segments.push(Some(text));
+            }
+        }
+        if length > PATH {
+            return Err(wrong(RouteDenial::TooLong.to_string()));
+        }
         Ok(Self { method: method.to_owned(), segments })
     }
 
@@ -130,15 +152,20 @@ impl Routes {
         if path.len() > PATH {
             return Err(RouteDenial::TooLong);
         }
-        let fitting = self.0.iter().filter(|route| route.method == method);
-        let captures = fitting.filter_map(|route| route.captures(&segments)).next();
-        let captures = captures.ok_or(RouteDenial::NoRoute)?;
-        Ok(Allowed { method: method.to_owned(), path, captures })
+        let mut fitting = self.0.iter().enumerate().filter(|(_, route)| route.method == method);
+        let first = fitting.find_map(|(place, route)| Some((place, route.captures(&segments)?)));
+        let (route, captures) = first.ok_or(RouteDenial::NoRoute)?;
+        Ok(Allowed { method: method.to_owned(), path, captures, route })
     }
 }
 
 /// The segments of a path, decoded.
 fn segments(raw: &str) -> Result<Vec<String>, RouteDenial> {
+    raw_segments(raw)?.map(segment).collect()
+}
+
+/// The segments of a path as they are written.
+fn raw_segments(raw: &str) -> Result<impl Iterator<Item = &str>, RouteDenial> {
     let rest = raw.strip_prefix('/').ok_or(RouteDenial::NotAbsolute)?;
     if raw.len() > PATH {
         return Err(RouteDenial::TooLong);
@@ -146,7 +173,7 @@ fn segments(raw: &str) -> Result<Vec<String>, RouteDenial> {
     if raw.contains(['?', '#']) {
         return Err(RouteDenial::QueryOrFragment);
     }
-    rest.split('/').map(segment).collect()
+    Ok(rest.split('/'))
 }
 
 fn segment(raw: &str) -> Result<String, RouteDenial> {

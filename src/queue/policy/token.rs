@@ -11,7 +11,9 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::entropy::unguessable;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+
+const DIGITS: usize = 64;
 
 /// A secret of 256 bits, as 64 hexadecimal digits. Its `Debug` form does not show it.
 #[derive(Clone)]
@@ -34,6 +36,27 @@ impl Token {
     pub fn generate() -> Result<Self> {
         let half = || unguessable().map_err(|errno| Error::without_subject("generate token", errno));
         Ok(Self(half()? + &half()?))
+    }
+
+    /// Reads a token that [`generate`](Self::generate) has made, where it is checked by another process.
+    ///
+    /// # Errors
+    /// [`InvalidData`](ErrorKind::InvalidData) for anything but 64 lower-case hexadecimal digits: a token that was lost on the way
+    /// must not become one that everybody knows. The error does not show it.
+    ///
+    /// ```
+    /// use beneath::queue::policy::Token;
+    ///
+    /// let token = Token::generate()?;
+    /// assert!(Token::parse(token.as_str())?.matches(token.as_str()));
+    /// assert!(Token::parse("").is_err());
+    /// # Ok::<(), beneath::Error>(())
+    /// ```
+    pub fn parse(raw: &str) -> Result<Self> {
+        if raw.len() == DIGITS && raw.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return Ok(Self(raw.to_owned()));
+        }
+        Err(Error::new("read token", "", ErrorKind::InvalidData).with_detail("not 64 hexadecimal digits"))
     }
 
     /// The token itself, for the guest that may use it.
