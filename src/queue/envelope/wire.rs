@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::de::value::CowStrDeserializer;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::body::{Body, BodyPlace};
 use super::headers::Headers;
@@ -40,7 +41,7 @@ struct RawRequest<'a> {
     query: Cow<'a, str>,
     #[serde(borrow, default)]
     headers: Vec<Pair<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "from_text")]
     encoding: Encoding,
     #[serde(borrow, default)]
     body: Cow<'a, str>,
@@ -53,11 +54,11 @@ struct RawResponse<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
     status: u16,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "from_text")]
     outcome: RawOutcome,
     #[serde(borrow, default)]
     headers: Vec<Pair<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "from_text")]
     encoding: Encoding,
     #[serde(borrow, default)]
     body: Cow<'a, str>,
@@ -70,6 +71,11 @@ enum RawOutcome {
     Done,
     NotStarted,
     Indeterminate,
+}
+
+/// Serde also takes `{"text":null}` for the variant `text`.
+fn from_text<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    T::deserialize(CowStrDeserializer::new(Cow::deserialize(deserializer)?))
 }
 
 /// What any version has.
@@ -207,6 +213,10 @@ fn parse<'a, T: Deserialize<'a> + Versioned>(json: &'a [u8], limits: EnvelopeLim
     if nesting(json) > limits.depth() {
         return Err(Malformed::Depth);
     }
+    // Serde also takes an array for a struct, its items in the order of the fields.
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Malformed::Form);
+    }
     match serde_json::from_slice::<T>(json) {
         Ok(raw) if raw.version() == VERSION => Ok(raw),
         Ok(_) => Err(Malformed::Version),
@@ -332,6 +342,14 @@ mod tests {
             (r#"{"v":1,"id":"a","method":"GET","path":"/","encoding":"base64","body":"AAE"}"#.into(), Some(Malformed::Body)),
             (r#"{"v":1,"id":"a","method":"GET","path":"/","encoding":"file","body":"x"}"#.into(), Some(Malformed::Body)),
             (r#"{"v":1,"id":"a","method":"GET","path":"/","encoding":"zip"}"#.into(), Some(Malformed::Form)),
+            (
+                r#"{"v":1,"id":"a","method":"GET","path":"/","encoding":{"text":null}}"#.into(),
+                Some(Malformed::Form),
+            ),
+            (r#"[1,"a","GET","/"]"#.into(), Some(Malformed::Form)),
+            (r#"[1,"a","GET","/","",[],"text",""]"#.into(), Some(Malformed::Form)),
+            ("[2]".into(), Some(Malformed::Form)),
+            (" \n{\"v\":1,\"id\":\"a\",\"method\":\"GET\",\"path\":\"/\"}\t".into(), None),
             (deep(32), Some(Malformed::Form)),
             (deep(33), Some(Malformed::Depth)),
             (deep(100_000), Some(Malformed::Depth)),
