@@ -153,7 +153,8 @@ impl Queue {
         Ok(watcher.watch_beneath(Some(session), Arc::new(root.try_clone()?), GuestPath::new(path)?))
     }
 
-    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. Nothing by then is an empty report.
+    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. What the looks until then have refused is in
+    /// the report; it ends no wait by itself, since what stays there is refused by each look.
     ///
     /// # Errors
     /// As [`poll`](Self::poll) and [`Watch::arm`].
@@ -178,10 +179,10 @@ impl Queue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn next(&self, watch: &mut Watch, deadline: Instant) -> Result<Polled> {
+        let mut last = Polled::default();
         loop {
-            let mut last = Polled::default();
             let found = watch.wait_for(deadline, || {
-                let polled = self.poll()?;
+                let polled = self.poll()?.after(std::mem::take(&mut last));
                 let is_idle = polled.is_idle();
                 let is_full = is_idle && polled.more && self.shared.slots.is_full();
                 if is_idle && !is_full {
@@ -193,7 +194,7 @@ impl Queue {
             match found {
                 None => return Ok(last),
                 Some((polled, true)) if Instant::now() < deadline => {
-                    drop(polled);
+                    last = polled;
                     // No event comes when there is room again.
                     self.shared.slots.wait(deadline, FULL);
                 }

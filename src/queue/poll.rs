@@ -58,9 +58,17 @@ impl Polled {
         self.refused.iter()
     }
 
-    /// Whether it has something that a caller would look at now.
+    /// Whether nothing has become of any request. What is refused and stays there, such as a directory, or a link in place of
+    /// `requests`, is met by each look, and must not keep a host from its rest.
     pub(super) fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.refused.is_empty() && self.published == 0
+        self.jobs.is_empty() && self.answered == 0 && self.published == 0
+    }
+
+    /// The same, and what an idle look before it has refused.
+    pub(super) fn after(mut self, earlier: Self) -> Self {
+        let mut refused = earlier.refused;
+        refused.absorb(std::mem::take(&mut self.refused));
+        Self { refused, ..self }
     }
 
     fn refuse(&mut self, subject: impl AsRef<Path>, error: Error) {

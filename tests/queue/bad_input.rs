@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beneath::queue::{EnvelopeLimits, Outcome, Overflow, QueueConfig, Request};
+use beneath::session::Watcher;
 use beneath::{ErrorKind, SessionsConfig};
 
 use crate::support::*;
@@ -69,6 +70,27 @@ fn links_and_fifos_are_removed_and_directories_are_left_and_all_are_reported() {
     assert_eq!(names(&stage.guest("requests")), ["dir.json"]);
     assert_eq!(names(&stage.guest("responses")).len(), 0, "nobody can wait for them");
     polled.jobs.into_iter().for_each(handle);
+}
+
+/// A loop of [`Queue::next`] would not rest: a guest has one directory made, and the host is busy for ever.
+#[test]
+fn what_stays_refused_does_not_end_each_wait() {
+    for strike in ["requests/x.json", "requests"] {
+        let stage = Stage::new();
+        if strike == "requests" {
+            fs::remove_dir(stage.guest(strike)).unwrap();
+            symlink(stage.arena.outside(), stage.guest(strike)).unwrap();
+        } else {
+            fs::create_dir(stage.guest(strike)).unwrap();
+        }
+        let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+        for _ in 0..3 {
+            let deadline = Instant::now() + Duration::from_millis(50);
+            let polled = stage.queue.next(&mut watch, deadline).unwrap();
+            assert!(Instant::now() >= deadline, "{strike}: came back at once with {polled:?}");
+            assert!(!polled.refused.is_empty(), "{strike}: not reported");
+        }
+    }
 }
 
 #[test]
