@@ -14,7 +14,7 @@ use rustix::fs::inotify::{WatchFlags, add_watch};
 use rustix::io::Errno;
 
 use super::Root;
-use super::resolve::proc::{missing_proc, own_descriptors};
+use super::resolve::proc::{missing_proc, number_of};
 
 const DESCRIPTORS: &str = "/proc/thread-self/fd";
 
@@ -49,7 +49,8 @@ impl Root {
     /// Has `inotify` report the next change of this directory or of an entry in it, once. Returns the number of the watch, which is
     /// that of an earlier one on the same directory if it has not ended.
     pub(crate) fn watch_once(&self, inotify: BorrowedFd<'_>, changes: Changes) -> rustix::io::Result<i32> {
-        let (_, number) = own_descriptors(self.as_fd()).map_err(missing_proc(Errno::NOSYS))?;
+        // At worst a directory is watched that nobody has asked for, and the timer ends the wait.
+        let number = number_of(self.as_fd()).map_err(missing_proc(Errno::NOSYS))?;
         let changes = match changes {
             Changes::All => CHANGE,
             // Somebody else may wait for more in the same directory.
@@ -58,7 +59,11 @@ impl Root {
         };
         // Without IN_EXCL_UNLINK the host's own drafts, which have no name, would count.
         let flags = changes | WatchFlags::ONESHOT | WatchFlags::ONLYDIR | WatchFlags::EXCL_UNLINK;
-        add_watch(inotify, Path::new(DESCRIPTORS).join(number), flags)
+        add_watch(inotify, Path::new(DESCRIPTORS).join(number), flags).map_err(|errno| match errno {
+            // A descriptor leads to its directory even after that is removed.
+            Errno::NOENT | Errno::NOTDIR => Errno::NOSYS,
+            errno => errno,
+        })
     }
 
     /// Whether every change is made through this kernel. Of what another machine changes on a network file system, or a

@@ -1,13 +1,15 @@
 //! The straight path: submit, poll, start, answer, fetch.
 
+use std::fs;
 use std::io::Read as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use beneath::queue::{
     Answered, Body, Cancelled, ClientConfig, Headers, Outcome, QueueConfig, Request, Response,
 };
-use beneath::session::Watcher;
+use beneath::session::{Wake, Watcher};
 use beneath::{ErrorKind, SessionsConfig};
+use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::support::*;
 
@@ -53,6 +55,22 @@ fn bodies_go_through_files_of_their_own_where_that_is_allowed() {
     assert!(response.body.into_bytes(1 << 20).unwrap() == body);
     assert_eq!((stage.states().len(), names(&stage.guest("responses")).len()), (0, 0));
     assert_eq!(names(&stage.guest("requests")).len(), 0);
+}
+
+/// Whoever is woken too early looks for nothing, and then rests while the request is there.
+#[test]
+fn a_request_wakes_the_host_when_it_has_its_name_and_not_before() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    watch.arm().unwrap();
+    let requests = fs::File::open(stage.guest("requests")).unwrap();
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let draft = rustix::fs::openat(&requests, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    rustix::io::write(&draft, b"{}").unwrap();
+    rustix::fs::fchmod(&draft, Mode::RUSR).unwrap();
+    assert_eq!(watch.wait(Instant::now() + Duration::from_millis(50)), Wake::Deadline);
+    rustix::fs::linkat(&draft, "", &requests, "x.json", AtFlags::EMPTY_PATH).unwrap();
+    assert_eq!(watch.wait(soon()), Wake::Changed);
 }
 
 #[test]

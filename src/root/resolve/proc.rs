@@ -82,6 +82,13 @@ pub(in crate::root) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result
     Ok((descriptors, number))
 }
 
+/// The name of `fd` in the directory of the thread's own descriptors, for a call where a wrong file does no harm: that `/proc` is
+/// procfs was checked when this thread first used it.
+#[cfg(feature = "session")]
+pub(in crate::root) fn number_of(fd: BorrowedFd<'_>) -> rustix::io::Result<DecInt> {
+    with_descriptors(|_| DecInt::from_fd(fd))?.ok_or(Errno::NOENT)
+}
+
 /// What a failure to find one's own descriptors means: `meaning`, unless the host has run out of something.
 pub(in crate::root) fn missing_proc(meaning: Errno) -> impl Fn(Errno) -> Errno {
     move |errno| match errno {

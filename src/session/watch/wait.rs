@@ -10,6 +10,7 @@ use super::place::Place;
 use super::table::Token;
 use super::{OPERATION, Watcher};
 use crate::error::{Error, ErrorKind, Result};
+use crate::root::Changes;
 
 /// The timer where events are to be trusted, and the longest one elsewhere.
 const LONG: Duration = Duration::from_secs(1);
@@ -55,6 +56,8 @@ pub struct Watch {
     trusted: bool,
     /// When the last change is to be looked at.
     look: Option<Instant>,
+    /// Whether a change is likely to be what is waited for: the last one was, or only new names count.
+    fruitful: bool,
 }
 
 impl Watch {
@@ -65,7 +68,8 @@ impl Watch {
         let token = watcher.table().add();
         let error = Error::new(OPERATION, place.subject(), ErrorKind::NotFound).with_detail("is not armed");
         let armed = Armed::Timer(error);
-        Self { watcher, token, place, armed, interval: SHORT, trusted: false, look: None }
+        let fruitful = place.changes() != Changes::All;
+        Self { watcher, token, place, armed, interval: SHORT, trusted: false, look: None, fruitful }
     }
 
     /// Calls `look` at once and after each change, until it finds something or it is `deadline`. None in the latter case.
@@ -85,13 +89,21 @@ impl Watch {
         let mut wake = Wake::Changed;
         loop {
             self.arm()?;
-            match look()? {
-                None if wake != Wake::Deadline => wake = self.wait(deadline),
-                None => return Ok(None),
-                found => {
-                    self.found();
-                    return Ok(found);
-                }
+            if let found @ Some(_) = look()? {
+                self.found();
+                return Ok(found);
+            }
+            if wake == Wake::Deadline {
+                return Ok(None);
+            }
+            wake = self.wait(deadline);
+            // Most likely it is there. If so, the next call asks for the next event, before it looks.
+            if std::mem::take(&mut self.fruitful)
+                && wake == Wake::Changed
+                && let found @ Some(_) = look()?
+            {
+                self.found();
+                return Ok(found);
             }
         }
     }
@@ -224,7 +236,7 @@ impl Watch {
     /// Says that the last look has found something: the next change is looked at without a [pause](Self::PAUSE), since it was no
     /// look for nothing. [`wait_for`](Self::wait_for) does it itself.
     pub fn found(&mut self) {
-        self.look = None;
+        (self.look, self.fruitful) = (None, true);
     }
 
     fn note_change(&mut self) {
