@@ -9,9 +9,9 @@
 //! | the host dies after the start | 504, by the next host | indeterminate |
 //! | the host dies before the start | handled by the next host | |
 
+mod said;
 mod work;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::{Issues, blocking};
+use said::{Said, report};
 use work::{Stop, interrupted, work};
 
 /// How long a look for requests takes at most; so long does the loop not notice that it should stop.
@@ -87,6 +88,7 @@ pub async fn serve(
     });
     let (stopping, stopped) = watch::channel(None);
     let mut works = Works { service, stop: stopped, tasks: JoinSet::new() };
+    let mut said = Said::new();
     let watcher = Watcher::new();
     if let Some(reason) = watcher.failure() {
         report("host", &format_args!("no events, each wait ends by a timer: {reason}"));
@@ -97,9 +99,9 @@ pub async fn serve(
     loop {
         if Instant::now() >= due {
             due = Instant::now() + SWEEP;
-            works.keep(&queue).await?;
+            said = works.keep(&queue, said).await?;
         }
-        let next = works.next(queue.clone(), watch);
+        let next = works.next(queue.clone(), watch, said);
         tokio::pin!(next);
         let mut is_last = false;
         let looked = tokio::select! {
@@ -112,10 +114,10 @@ pub async fn serve(
             }
         };
         let jobs;
-        (jobs, watch) = looked?;
+        (jobs, watch, said) = looked?;
         jobs.into_iter().for_each(|job| works.begin(job));
         if is_last {
-            return works.drain(queue, limits.drain).await;
+            return works.drain(queue, limits.drain, said).await;
         }
     }
 }
@@ -139,11 +141,12 @@ impl Works {
         &self,
         queue: Queue,
         mut watch: Watch,
-    ) -> impl Future<Output = beneath::Result<(Vec<Job>, Watch)>> + use<> {
+        mut said: Said,
+    ) -> impl Future<Output = beneath::Result<(Vec<Job>, Watch, Said)>> + use<> {
         let look = move || {
             let polled = queue.next(&mut watch, std::time::Instant::now() + LOOK)?;
-            polled.refused().for_each(|(name, error)| report(&name.display(), error));
-            Ok((polled.jobs, watch))
+            said.refused(polled.refused());
+            Ok((polled.jobs, watch, said))
         };
         async {
             blocking(look).await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
@@ -151,26 +154,26 @@ impl Works {
     }
 
     /// Recovers what an earlier host has left, or an answer that could not be saved, and sweeps.
-    async fn keep(&mut self, queue: &Queue) -> beneath::Result<()> {
+    async fn keep(&mut self, queue: &Queue, mut said: Said) -> beneath::Result<Said> {
         let own = queue.clone();
         let kept = blocking(move || {
             let recovered = own.recover()?;
-            recovered.refused().for_each(|(name, error)| report(&name.display(), error));
+            said.refused(recovered.refused());
             let swept = own.sweep()?;
-            swept.refused().for_each(|(name, error)| report(&name.display(), error));
-            Ok::<_, beneath::Error>((recovered.not_started, recovered.indeterminate))
+            said.refused(swept.refused());
+            Ok::<_, beneath::Error>((recovered.not_started, recovered.indeterminate, said))
         });
-        let (jobs, open): (Vec<Job>, Vec<Started>) = match kept.await {
+        let (jobs, open, said): (Vec<Job>, Vec<Started>, Said) = match kept.await {
             Ok(kept) => kept?,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
         open.into_iter().for_each(|started| drop(self.tasks.spawn(interrupted(started))));
         jobs.into_iter().for_each(|job| self.begin(job));
-        Ok(())
+        Ok(said)
     }
 
     /// Handles what is there until the time is over, and refuses the rest. What was started by then is cut off and answered.
-    async fn drain(mut self, queue: Queue, patience: Duration) -> beneath::Result<()> {
+    async fn drain(mut self, queue: Queue, patience: Duration, mut said: Said) -> beneath::Result<()> {
         let (jobs, mut arrived) = mpsc::unbounded_channel();
         let draining = tokio::task::spawn_blocking(move || {
             // It fails if nobody receives any more, and then the job is recovered by the next host.
@@ -183,13 +186,8 @@ impl Works {
             Ok(drained) => drained?,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
-        drained.refused().for_each(|(name, error)| report(&name.display(), error));
+        said.refused(drained.refused());
         while self.tasks.join_next().await.is_some() {}
         Ok(())
     }
-}
-
-/// Says on stderr what was refused or failed. A guest has chosen the name, so it is escaped; an error escapes what it shows.
-fn report(name: &(impl Display + ?Sized), what: &(impl Display + ?Sized)) {
-    eprintln!("bridge_host: {}: {what}", name.to_string().escape_debug());
 }

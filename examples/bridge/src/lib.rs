@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `guest.rs` | the HTTP server in the guest: token, limits, submit, wait, cancel |
 //! | `host.rs`, `host/work.rs` | the host's loop: recover, poll, policy, handlers with a deadline, drain |
+//! | `host/said.rs` | what the host says, however often a guest makes it |
 //! | `issues.rs` | the handlers: a small tracker of issues |
 //! | `arguments.rs` | what the command line says |
 

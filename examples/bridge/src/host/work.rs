@@ -16,7 +16,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Service, report};
+use super::Service;
+use super::said::report;
 use crate::blocking;
 use crate::issues::{Call, Issues};
 
