@@ -1,0 +1,464 @@
+//! A request and its answer, client to host and back, beside other ways to ask, which take turns.
+//!
+//! | contender | |
+//! |---|---|
+//! | queue | this crate: `Client::submit`, `Queue::next`, `Job::start`, `Started::answer`, `Ticket::wait` |
+//! | syscalls | the calls that the queue's protocol and its defence need, by hand, and nothing around them |
+//! | socket | a Unix socket, one connection for all requests |
+//! | connect | a Unix socket, a connection for each request |
+//! | polling | the studied system: files by path, both sides look each 100 ms |
+//!
+//! Prints the lower quartile of the medians of all rounds with the range of the middle half, and the time on a processor that
+//! the host's thread takes for a request. `BENEATH_BENCH_ROUNDS` sets the rounds, `BENEATH_BENCH_MESSAGES` how many requests a round has,
+//! and `TMPDIR` where; `/dev/shm` if it is not set.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a program for people"
+)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use beneath::queue::{Client, ClientConfig, Queue, QueueConfig, Request, Response};
+use beneath::session::Watcher;
+use beneath::{Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+use beneath_kit::env;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, StatxFlags, openat2,
+    renameat_with, statx,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+/// How often the studied system looks.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Of what the queue writes, so that all carry the same.
+const PATH: &str = "/issues/1";
+const ANSWER: &str = r#"{"title":"a crack in the hull","comments":["still there"]}"#;
+
+/// A side that asks.
+trait Ask {
+    /// Asks, and returns the answer's length.
+    fn ask(&mut self, number: u64) -> usize;
+}
+
+/// A host on a thread of its own, and the time that it has been on a processor.
+struct Host {
+    stop: Arc<AtomicBool>,
+    busy: Arc<AtomicU64>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Host {
+    /// `serve` handles what is there, and waits no longer than some time.
+    fn start(mut serve: impl FnMut() + Send + 'static) -> Self {
+        let (stop, busy) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopping, time) = (Arc::clone(&stop), Arc::clone(&busy));
+        let run = move || {
+            while !stopping.load(Ordering::Relaxed) {
+                serve();
+                let now = clock_gettime(ClockId::ThreadCPUTime);
+                time.store(
+                    u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap(),
+                    Ordering::Relaxed,
+                );
+            }
+        };
+        Self { stop, busy, thread: Some(thread::spawn(run)) }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// How long a host waits at most, so that it can be stopped.
+const LOOK: Duration = Duration::from_millis(50);
+
+// --- the queue
+
+struct Asking(Client);
+
+fn queue(dir: &Path) -> (Asking, Host) {
+    let root = Root::open_ambient(dir, ambient_authority()).unwrap();
+    let (session, _) = Sessions::new(root, SessionsConfig::default()).create(&SessionId::new("s")).unwrap();
+    let queue: Queue = session.queue(QueueConfig::default()).unwrap();
+    let mut watch = queue.watch(&Watcher::new()).unwrap();
+    let serve = move || {
+        for job in queue.next(&mut watch, Instant::now() + LOOK).unwrap().jobs {
+            let started = job.start().unwrap();
+            let _ = started.answer(&Response::new(200).with_body(ANSWER)).unwrap();
+        }
+    };
+    let shared = Root::open_ambient(dir.join("s/guest/queue"), ambient_authority()).unwrap();
+    (Asking(Client::new(shared, ClientConfig::default())), Host::start(serve))
+}
+
+impl Ask for Asking {
+    fn ask(&mut self, _: u64) -> usize {
+        let mut ticket = self.0.submit(&Request::new("GET", PATH).unwrap()).unwrap();
+        let response = ticket.wait(Instant::now() + Duration::from_secs(10)).unwrap().unwrap();
+        response.body.as_bytes().unwrap().len()
+    }
+}
+
+// --- the syscalls
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// A directory that a guest may replace, so that it is opened for each use, and what watches it.
+struct Shared {
+    root: OwnedFd,
+    part: &'static str,
+    inotify: OwnedFd,
+}
+
+impl Shared {
+    fn new(root: &Path, part: &'static str) -> Self {
+        let root = rustix::fs::open(root, HANDLE | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        Self { root, part, inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap() }
+    }
+
+    fn open(&self) -> OwnedFd {
+        openat2(&self.root, self.part, HANDLE | OFlags::DIRECTORY, Mode::empty(), BENEATH).unwrap()
+    }
+
+    fn arm(&self, dir: &OwnedFd) {
+        let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONESHOT;
+        inotify::add_watch(&self.inotify, format!("/proc/self/fd/{}", dir.as_raw_fd()), flags).unwrap();
+    }
+
+    fn wait(&self, patience: Duration) -> bool {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: patience.as_nanos().try_into().unwrap() };
+        let mut fds = [PollFd::new(&self.inotify, PollFlags::IN)];
+        if poll(&mut fds, Some(&timeout)).unwrap() == 0 {
+            return false;
+        }
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
+        while events.next().is_ok() {}
+        true
+    }
+}
+
+/// The first request in a directory.
+fn first(dir: &OwnedFd) -> Option<Vec<u8>> {
+    let list = openat2(dir, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), BENEATH).unwrap();
+    let mut buffer = [MaybeUninit::uninit(); 8192];
+    let mut entries = RawDir::new(&list, &mut buffer);
+    let mut found = None;
+    while let Some(entry) = entries.next() {
+        let name = entry.unwrap().file_name().to_owned();
+        if name.to_bytes().ends_with(b".json") {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            statx(&list, name.as_c_str(), flags, StatxFlags::BASIC_STATS).unwrap();
+            found = found.or(Some(name.into_bytes()));
+        }
+    }
+    found
+}
+
+fn write_new(dir: &OwnedFd, name: &str, text: &str) {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    rustix::io::write(&file, text.as_bytes()).unwrap();
+    // There may be none.
+    let _ = rustix::fs::fremovexattr(&file, "system.posix_acl_access");
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP).unwrap();
+    rustix::fs::linkat(&file, "", dir, name, AtFlags::EMPTY_PATH).unwrap();
+}
+
+/// Pins a file, looks at it, and reads that very inode.
+fn read_all(dir: &OwnedFd, name: &OsStr) -> Option<(Vec<u8>, OwnedFd)> {
+    let pin = openat2(dir, name, HANDLE | OFlags::NOFOLLOW, Mode::empty(), BENEATH).ok()?;
+    let size = rustix::fs::fstat(&pin).unwrap().st_size;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(format!("/proc/self/fd/{}", pin.as_raw_fd()), flags, Mode::empty()).unwrap();
+    let mut bytes = vec![0; usize::try_from(size).unwrap() + 1];
+    let length = rustix::io::read(&file, &mut bytes).unwrap();
+    bytes.truncate(length);
+    Some((bytes, file))
+}
+
+struct Raw {
+    requests: Shared,
+    responses: Shared,
+}
+
+fn raw(dir: &Path) -> (Raw, Host) {
+    for part in ["requests", "responses", "host"] {
+        fs::create_dir(dir.join(part)).unwrap();
+    }
+    let (requests, responses) = (Shared::new(dir, "requests"), Shared::new(dir, "responses"));
+    let host = Shared::new(dir, "host").open();
+    let mut is_woken = false;
+    let serve = move || {
+        let dir = requests.open();
+        if !is_woken {
+            requests.arm(&dir);
+        }
+        let Some(name) = first(&dir) else {
+            is_woken = requests.wait(LOOK);
+            return;
+        };
+        is_woken = false;
+        let (name, claimed, started, answer) =
+            (OsStr::from_bytes(&name), "x.claimed", "x.started", "x.answer");
+        let no = RenameFlags::NOREPLACE;
+        renameat_with(&dir, name, &host, claimed, no).unwrap();
+        let (_, file) = read_all(&host, OsStr::new(claimed)).unwrap();
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        renameat_with(&host, claimed, &host, started, no).unwrap();
+        write_new(&host, answer, ANSWER);
+        rustix::fs::unlinkat(&host, started, AtFlags::empty()).unwrap();
+        renameat_with(&host, answer, responses.open(), name, no).unwrap();
+    };
+    (
+        Raw { requests: Shared::new(dir, "requests"), responses: Shared::new(dir, "responses") },
+        Host::start(serve),
+    )
+}
+
+impl Ask for Raw {
+    fn ask(&mut self, number: u64) -> usize {
+        let name = format!("{number:032x}.json");
+        write_new(&self.requests.open(), &name, &envelope(number));
+        loop {
+            let dir = self.responses.open();
+            self.responses.arm(&dir);
+            if let Some((answer, _)) = read_all(&dir, OsStr::new(&name)) {
+                rustix::fs::unlinkat(&dir, name, AtFlags::empty()).unwrap();
+                return answer.len();
+            }
+            self.responses.wait(Duration::from_millis(900));
+        }
+    }
+}
+
+fn envelope(number: u64) -> String {
+    format!(
+        r#"{{"v":1,"id":"{number:032x}","method":"GET","path":"{PATH}","query":"","headers":[],"body":""}}"#
+    )
+}
+
+// --- the sockets
+
+struct Socket {
+    path: PathBuf,
+    open: Option<UnixStream>,
+}
+
+/// Texts of a length that both know: the first two bytes.
+fn send(stream: &mut UnixStream, text: &str) {
+    let length = u16::try_from(text.len()).unwrap().to_be_bytes();
+    stream.write_all(&[length.as_slice(), text.as_bytes()].concat()).unwrap();
+}
+
+fn receive(stream: &mut UnixStream) -> Option<usize> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).ok()?;
+    let mut text = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut text).ok()?;
+    Some(text.len())
+}
+
+fn socket(dir: &Path, keep: bool) -> (Socket, Host) {
+    let path = dir.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut kept: Option<UnixStream> = None;
+    let serve = move || {
+        let readable = |fd: rustix::fd::BorrowedFd<'_>| {
+            let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos().try_into().unwrap() };
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+        };
+        if kept.is_none() {
+            if !readable(listener.as_fd()) {
+                return;
+            }
+            kept = Some(listener.accept().unwrap().0);
+        }
+        let stream = kept.as_mut().unwrap();
+        if !readable(stream.as_fd()) {
+            return;
+        }
+        match receive(stream) {
+            Some(_) => send(stream, ANSWER),
+            None => kept = None,
+        }
+        if !keep {
+            kept = None;
+        }
+    };
+    let host = Host::start(serve);
+    let open = keep.then(|| UnixStream::connect(&path).unwrap());
+    (Socket { path, open }, host)
+}
+
+impl Ask for Socket {
+    fn ask(&mut self, number: u64) -> usize {
+        let mut once;
+        let stream = match &mut self.open {
+            Some(stream) => stream,
+            None => {
+                once = UnixStream::connect(&self.path).unwrap();
+                &mut once
+            }
+        };
+        send(stream, &envelope(number));
+        receive(stream).unwrap()
+    }
+}
+
+// --- the studied system
+
+struct Polling(PathBuf);
+
+fn put(path: &Path, text: &str) {
+    let temporary = path.with_extension("json.tmp");
+    fs::write(&temporary, text).unwrap();
+    fs::rename(temporary, path).unwrap();
+}
+
+fn polling(dir: &Path) -> (Polling, Host) {
+    let (requests, responses) = (dir.join("requests"), dir.join("responses"));
+    fs::create_dir(&requests).unwrap();
+    fs::create_dir(&responses).unwrap();
+    let serve = move || {
+        let names = fs::read_dir(&requests).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.filter(|name| name.as_bytes().ends_with(b".json")).collect();
+        names.sort();
+        if names.is_empty() {
+            thread::sleep(POLL);
+        }
+        for name in names {
+            let request = requests.join(&name);
+            let _ = fs::read_to_string(&request).unwrap();
+            put(&responses.join(&name), ANSWER);
+            fs::remove_file(request).unwrap();
+        }
+    };
+    (Polling(dir.to_owned()), Host::start(serve))
+}
+
+impl Ask for Polling {
+    fn ask(&mut self, number: u64) -> usize {
+        let name = format!("{number:032x}.json");
+        put(&self.0.join("requests").join(&name), &envelope(number));
+        let response = self.0.join("responses").join(&name);
+        loop {
+            if let Ok(text) = fs::read_to_string(&response) {
+                fs::remove_file(&response).unwrap();
+                return text.len();
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+// --- the measure
+
+const NAMES: [&str; 5] = ["queue", "syscalls", "socket", "connect", "polling"];
+
+fn contender(kind: usize, dir: &Path) -> (Box<dyn Ask>, Host) {
+    fn boxed(pair: (impl Ask + 'static, Host)) -> (Box<dyn Ask>, Host) {
+        (Box::new(pair.0), pair.1)
+    }
+    match kind {
+        0 => boxed(queue(dir)),
+        1 => boxed(raw(dir)),
+        2 => boxed(socket(dir, true)),
+        3 => boxed(socket(dir, false)),
+        _ => boxed(polling(dir)),
+    }
+}
+
+/// In microseconds.
+fn micro(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The lower quartile, and the range of the middle half.
+fn quartiles(figures: &mut [f64]) -> (f64, f64) {
+    figures.sort_by(f64::total_cmp);
+    (figures[figures.len() / 4], figures[figures.len() * 3 / 4])
+}
+
+fn main() {
+    let rounds: usize = env::BENCH_ROUNDS.number().unwrap_or(15);
+    let requests: usize = env::BENCH_MESSAGES.number().unwrap_or(1000);
+    let place = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+    let place = if place.is_dir() { place } else { std::env::temp_dir() };
+    let (mut times, mut busy): ([Vec<f64>; 5], [Vec<f64>; 5]) = Default::default();
+    let dirs = NAMES.map(|_| tempfile::tempdir_in(&place).unwrap());
+    for round in 0..rounds {
+        // Each is first, second and so on, and its host is gone before the next one begins.
+        for kind in (0..NAMES.len()).map(|kind| (kind + round) % NAMES.len()) {
+            let dir = dirs[kind].path().join(round.to_string());
+            fs::create_dir(&dir).unwrap();
+            let (mut asks, host) = contender(kind, &dir);
+            let requests = if NAMES[kind] == "polling" { 5 } else { requests };
+            let mut spent: Vec<f64> = Vec::with_capacity(requests);
+            for number in 0..=requests as u64 {
+                let start = Instant::now();
+                assert!(asks.ask(number) >= ANSWER.len());
+                // The first one warms up.
+                if number > 0 {
+                    spent.push(micro(start.elapsed()));
+                }
+            }
+            spent.sort_by(f64::total_cmp);
+            times[kind].push(spent[spent.len() / 2]);
+            let time = Arc::clone(&host.busy);
+            drop((asks, host));
+            busy[kind].push(time.load(Ordering::Relaxed) as f64 / 1000.0 / requests as f64);
+        }
+    }
+    println!(
+        "{rounds} rounds of {requests} requests, file system {:#x} at {}",
+        rustix::fs::statfs(&place).unwrap().f_type,
+        place.display()
+    );
+    println!(
+        "{:10} {:>12} {:>20} {:>16} {:>20}",
+        "", "p50, us", "middle half", "host CPU, us", "middle half"
+    );
+    let figures: Vec<[(f64, f64); 2]> =
+        times.iter_mut().zip(&mut busy).map(|(times, busy)| [quartiles(times), quartiles(busy)]).collect();
+    for (name, [(p50, p50_high), (cpu, cpu_high)]) in NAMES.iter().zip(&figures) {
+        let (wide, busy) = (format!("{p50:.1} to {p50_high:.1}"), format!("{cpu:.1} to {cpu_high:.1}"));
+        println!("{name:10} {p50:12.1} {wide:>20} {cpu:16.1} {busy:>20}");
+    }
+    let ratio = |other: usize, what: usize| figures[0][what].0 / figures[other][what].0;
+    println!(
+        "queue: round trip {:.4} of polling, {:.2} of a socket, {:.2} of a connection each, {:.2} of the syscalls; \
+         host CPU {:.2} of the syscalls",
+        ratio(4, 0),
+        ratio(2, 0),
+        ratio(3, 0),
+        ratio(1, 0),
+        ratio(1, 1)
+    );
+}
