@@ -3,7 +3,7 @@
 //! Problem: two databases in a directory that the guest may write to are the usual way to talk to an agent, and whoever opens a
 //! database in guest reach, even to read, lets the guest delete host files, hang the host, or have it write into another session
 //! (see [`Session::verify_db`](crate::Session::verify_db)). Besides, a host that dies between sending and recording sends twice or
-//! loses a message, and a guest that dies in the middle of a message keeps it for ever.
+//! loses a message, and a guest that dies in the middle of a message keeps it.
 //!
 //! Defence: there are three databases, and each has one writer.
 //!
@@ -25,7 +25,7 @@
 //! | send something in the guest's place | [`Mailbox::post`] |
 //! | know what the guest has done with its messages | [`Mailbox::acks`], [`Mailbox::settle`], [`Mailbox::due`] |
 //! | know whether the guest hangs, and give its message to the next one | [`Mailbox::stuck`], [`Mailbox::retry`] |
-//! | tell the guest where answers go | [`Mailbox::set_routing`] |
+//! | set where answers go | [`Mailbox::set_routing`] |
 //! | remove what is done | [`Mailbox::sweep`] |
 //!
 //! # The loop
@@ -36,7 +36,9 @@
 //!
 //! # let dir = tempfile::tempdir()?;
 //! # let root = Root::open_ambient(dir.path(), ambient_authority())?;
-//! # fn send(_: &beneath::mailbox::Outbound) -> Result<(), bool> { Ok(()) }
+//! # struct Failure;
+//! # impl Failure { fn is_temporary(&self) -> bool { true } }
+//! # fn send(_: &beneath::mailbox::Outbound) -> Result<(), Failure> { Ok(()) }
 //! let config = SessionsConfig::default().with_share(MountPoint::new("/share")?);
 //! let (session, _) = Sessions::new(root, config).create(&SessionId::new("s"))?;
 //! let mailbox = Mailbox::open(&session)?;
@@ -48,7 +50,7 @@
 //!     mailbox.mark(message, Delivered::Trying)?; // counted before it is sent
 //!     let outcome = match send(message) {
 //!         Ok(()) => Delivered::Done,
-//!         Err(for_now @ true) => Delivered::Again,
+//!         Err(error) if error.is_temporary() => Delivered::Again,
 //!         Err(_) => Delivered::Failed,
 //!     };
 //!     mailbox.mark(message, outcome)?;
@@ -60,7 +62,7 @@
 //! ```
 //!
 //! A host that dies between sending and the second `mark` finds the message again, with [`Earlier::Unfinished`]. To send at least
-//! once, send it again, and give [`Outbound::key`] to the receiver so that it can tell; to send at most once, mark it
+//! once, send it again, and give [`Outbound::key`] to the receiver, which then knows it; to send at most once, mark it
 //! [`Failed`](Delivered::Failed) then.
 //!
 //! # Crashes
@@ -71,7 +73,7 @@
 //! | in `put`, in the transaction | files, and a journal in the share | the next call of the host rolls it back; until then the guest, which cannot, may fail to read |
 //! | in `put`, after it | files and row | `put` of that id reports that it [was there](Put::how) |
 //! | in [`mark`](Mailbox::mark), before its transaction ends | the state of before | the message is taken again |
-//! | in `mark`, after it | the mark, and not yet the guest's copy of it | the next [`open`](Mailbox::open) completes the copy |
+//! | in `mark`, after it | the mark, and not yet the guest's copy of it | the next [`open`](Mailbox::open) completes it |
 //! | in [`set_routing`](Mailbox::set_routing), between the two | the new routing, and the guest's copy of the old one | likewise |
 //! | in [`open`](Mailbox::open) | databases without tables, or of the version before | the next `open` goes on |
 //!

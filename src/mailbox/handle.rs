@@ -10,7 +10,7 @@
 use std::fmt;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ const MAIL_NAME: &str = "mail.db";
 /// One `put` at a time: files and row of a message are one thing.
 const LOCK: &str = "state/mail.lock";
 const POLL: Duration = Duration::from_millis(2);
+/// How long a copy for the guest waits for the guest.
+const COPY: Duration = Duration::from_millis(50);
 
 /// The messages of a session; see the [module](super).
 ///
@@ -59,6 +61,8 @@ struct Inner {
     /// The largest number of the guest's messages so far.
     seen: AtomicI64,
     glance: Mutex<Glance>,
+    /// Whether the guest lacks copies of what was recorded.
+    behind: AtomicBool,
 }
 
 /// What the last look at the guest's database has shown.
@@ -76,7 +80,7 @@ pub(super) struct Glance {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version {
     seen: root::Glance,
-    /// SQLite's own number, for when the time of the last change is too young to tell it from the next.
+    /// SQLite's own number, for when the last change is so young that the next could have its time.
     number: i64,
     settled: bool,
 }
@@ -144,6 +148,7 @@ impl Mailbox {
                 state: session.host().descend(STATE)?,
                 seen: AtomicI64::new(seen.unwrap_or(0)),
                 glance: Mutex::default(),
+                behind: AtomicBool::new(false),
             }),
         })
     }
@@ -225,9 +230,12 @@ impl Mailbox {
 
     /// Opens what the guest reads, for one operation.
     pub(super) fn open_inbound(&self) -> Result<Connection> {
+        self.open_inbound_within(self.config().busy())
+    }
+
+    fn open_inbound_within(&self, busy: Duration) -> Result<Connection> {
         let share = share(self.session())?;
-        let open =
-            |path: &Path| sqlite::open(path, INBOUND, self.config().busy(), share.policy().durability());
+        let open = |path: &Path| sqlite::open(path, INBOUND, busy, share.policy().durability());
         let mut path = self.inner.inbound.lock().unwrap_or_else(PoisonError::into_inner);
         if leads_to(&path, share)
             && let Ok(inbound) = open(&path)
@@ -237,6 +245,22 @@ impl Mailbox {
         // The directory was moved. A link that leads there from where it was is not followed.
         *path = share.ambient_path(ambient_authority())?.join(INBOUND);
         open(&path)
+    }
+
+    /// Writes a copy of what the host has recorded to where the guest reads. A guest that holds a lock on it has no copy for now, and
+    /// keeps nobody waiting: the copy is completed later.
+    pub(super) fn copy_to_guest(&self, write: impl FnOnce(&Connection) -> rusqlite::Result<()>) {
+        let inbound = self.open_inbound_within(self.config().busy().min(COPY));
+        if !inbound.is_ok_and(|inbound| write(&inbound).is_ok()) {
+            self.inner.behind.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Completes the copies, if some could not be written.
+    pub(super) fn catch_up(&self, mail: &Connection) {
+        if self.inner.behind.swap(false, Ordering::Relaxed) {
+            self.copy_to_guest(|inbound| repair(mail, inbound));
+        }
     }
 
     /// What the guest writes, as an image that was checked; none if there is no such database.

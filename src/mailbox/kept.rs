@@ -36,14 +36,13 @@ impl GuestStatus {
 }
 
 impl Mailbox {
-    /// Sets where answers go, and tells the guest, in the table `routing` of `inbound.db`. The last call counts.
+    /// Sets where answers go. The guest finds it in the table `routing` of `inbound.db`. The last call counts.
     ///
     /// The host's own copy is the one that [`routing`](Self::routing) returns; no guest can change it.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if the session was removed, [`Busy`](crate::ErrorKind::Busy), [`NoSpace`](crate::ErrorKind::NoSpace),
-    /// and the kinds of every resolution. If the error is about `inbound.db`, the routing is set and the guest is told by the next
-    /// [`open`](Self::open).
+    /// and the kinds of every resolution. If the guest's copy cannot be written, a later call writes it.
     ///
     /// ```
     /// # use beneath::{MountPoint, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
@@ -61,11 +60,10 @@ impl Mailbox {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_routing(&self, routing: &Routing) -> Result<()> {
-        const OPERATION: &str = "set routing";
         self.alive()?;
-        routing::write(&self.mail(), routing).map_err(|error| failed(OPERATION, MAIL, &error))?;
-        let inbound = self.open_inbound()?;
-        routing::write(&inbound, routing).map_err(|error| failed(OPERATION, INBOUND, &error))
+        routing::write(&self.mail(), routing).map_err(|error| failed("set routing", MAIL, &error))?;
+        self.copy_to_guest(|inbound| routing::write(inbound, routing));
+        Ok(())
     }
 
     /// Where answers go, if that was set.

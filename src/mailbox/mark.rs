@@ -9,7 +9,7 @@ use super::marks::{self, Delivered, Mark, Marks};
 use super::outbound::{Origin, Outbound, Post};
 use super::retries::{Standing, to_millis};
 use super::seq::Seq;
-use super::sqlite::{INBOUND, MAIL, failed, in_transaction};
+use super::sqlite::{MAIL, failed, in_transaction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Ensured;
 
@@ -18,11 +18,11 @@ impl Mailbox {
     /// [pause](super::Retries) is over, or failed if that was the last try.
     ///
     /// What was [sent](Delivered::Done) stays so. When a message of the guest is done or has failed, the guest finds it in the table
-    /// `delivered` of `inbound.db`.
+    /// `delivered` of `inbound.db`. If that cannot be written, as while the guest holds a lock on it, a later call writes it.
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy), [`NoSpace`](ErrorKind::NoSpace), [`NotFound`](ErrorKind::NotFound) if the session was removed, and the kinds of every
-    /// resolution. If the error is about `inbound.db`, the outcome is recorded and the guest is told by the next [`open`](Self::open).
+    /// resolution.
     pub fn mark(&self, message: &Outbound, outcome: Delivered) -> Result<Standing> {
         self.alive()?;
         let fault = |error: &rusqlite::Error| failed("mark message", MAIL, error).about(&message.id);
@@ -39,16 +39,15 @@ impl Mailbox {
             in_transaction(&mail, write).map_err(|error| fault(&error))?
         };
         self.look_again();
-        self.tell(raw, &mark, now)?;
+        self.publish(raw, &mark, now);
         Ok(mark.standing())
     }
 
-    /// Tells the guest what became of its message, if that is final.
-    pub(super) fn tell(&self, raw: Option<&str>, mark: &Mark, now: SystemTime) -> Result<()> {
-        let Some(raw) = raw.filter(|_| mark.is_final()) else { return Ok(()) };
-        let inbound = self.open_inbound()?;
-        marks::publish(&inbound, raw, mark.state.name(), to_millis(now))
-            .map_err(|error| failed("tell the guest", INBOUND, &error))
+    /// Lets the guest know what became of its message, if that is final.
+    pub(super) fn publish(&self, raw: Option<&str>, mark: &Mark, now: SystemTime) {
+        if let Some(raw) = raw.filter(|_| mark.is_final()) {
+            self.copy_to_guest(|inbound| marks::publish(inbound, raw, mark.state.name(), to_millis(now)));
+        }
     }
 
     /// Has [`take`](Self::take) hand out a message in the guest's place, such as that the guest was ended. It is kept on the host's

@@ -53,7 +53,7 @@ impl State {
 /// The row of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The number of the message, to tell it from another one of its id.
+    /// The number of the message, which another one of its id has not.
     pub(super) seq: i64,
     pub(super) state: State,
     pub(super) tries: u32,
@@ -151,13 +151,13 @@ pub(super) fn write(
     mail.execute(sql, values).map(drop)
 }
 
-/// Tells the guest what became of its message.
+/// Writes what became of a message to where the guest reads.
 pub(super) fn publish(inbound: &Connection, raw: &str, outcome: &str, changed: i64) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO delivered (id, outcome, at) VALUES (?1, ?2, ?3)";
     inbound.execute(sql, (raw, outcome, changed)).map(drop)
 }
 
-/// What the guest was not told, because the host has died: ids, outcomes and times.
+/// What the guest has no copy of, because the host has died: ids, outcomes and times.
 pub(super) fn unpublished(
     mail: &Connection,
     inbound: &Connection,
@@ -170,8 +170,8 @@ pub(super) fn unpublished(
     let mut missing = Vec::new();
     while let Some(row) = rows.next()? {
         let (raw, outcome, changed): (String, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let told: Option<String> = known.query_row([&raw], |row| row.get(0)).optional()?;
-        if told.as_deref() != Some(outcome.as_str()) {
+        let copy: Option<String> = known.query_row([&raw], |row| row.get(0)).optional()?;
+        if copy.as_deref() != Some(outcome.as_str()) {
             missing.push((raw, outcome, changed));
         }
     }

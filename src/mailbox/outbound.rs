@@ -56,7 +56,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// What tells this message from all others of the session, for the receiver to know it by if it comes twice.
+    /// What no other message of the session has, for the receiver to know it by if it comes twice.
     #[must_use]
     pub fn key(&self) -> String {
         key(self.origin, &self.id)

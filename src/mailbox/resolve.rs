@@ -79,7 +79,7 @@ impl<'a> SessionKey<'a> {
     }
 }
 
-/// One text for several, from which they could be told apart again. It has a colon, so that its id is never the text itself.
+/// One text for several, from which they could be read again. It has a colon, so that its id is never the text itself.
 fn parts(parts: &[Option<&str>]) -> String {
     let shown = |part: &Option<&str>| match part {
         Some(text) => format!("{text}:{}", text.len()),
@@ -97,8 +97,8 @@ fn parts(parts: &[Option<&str>]) -> String {
 /// Those of [`Sessions::group`] and [`Sessions::create`].
 ///
 /// # Races
-/// Any number of calls for one conversation get one session, and exactly one of them is told that it was
-/// [created](Ensured::Created).
+/// Any number of calls for one conversation get one session, and exactly one of them gets
+/// [`Created`](Ensured::Created).
 ///
 /// ```
 /// use beneath::mailbox::{SessionKey, SessionMode, resolve};
@@ -140,7 +140,7 @@ mod tests {
                 continue;
             };
             assert!(!id.is_verbatim(), "{id}");
-            // What the mode tells apart.
+            // What the mode distinguishes.
             let conversation = match mode {
                 SessionMode::Shared => (0, key.agents, group, None),
                 SessionMode::PerThread => (1, key.agents, group, thread),

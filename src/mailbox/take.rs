@@ -5,7 +5,7 @@
 //! Defence: the lock of the session is asked for. A database that has not changed, and of which nothing is due, is not read; nor is one
 //! that could not be read, for a while.
 //!
-//! What remains: whoever sends a message and dies before marking it finds it again, and is [told](super::Earlier::Unfinished).
+//! What remains: whoever sends a message and dies before marking it finds it again, as [unfinished](super::Earlier::Unfinished).
 
 use std::time::SystemTime;
 
@@ -48,6 +48,7 @@ impl Mailbox {
         }
         self.alive()?;
         let mail = self.mail();
+        self.catch_up(&mail);
         // Before all else: what changes from here on is for the next call.
         let version = self.version(&mail)?;
         let fault = |error: rusqlite::Error| failed(OPERATION, MAIL, &error);
@@ -84,7 +85,7 @@ impl Mailbox {
         };
         in_transaction(mail, write).map_err(|error| failed(OPERATION, MAIL, &error))?;
         for (_, raw, mark) in spent {
-            self.tell(raw.as_deref(), mark, now)?;
+            self.publish(raw.as_deref(), mark, now);
         }
         Ok(())
     }

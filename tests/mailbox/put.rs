@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
-use beneath::mailbox::{Inbound, Mailbox, MailboxConfig, Routing};
+use beneath::mailbox::{Delivered, Inbound, Mailbox, MailboxConfig, Routing, Standing};
 use beneath::session::{Attachment, Outcome};
 use beneath::{Ensured, ErrorKind, MessageId};
 use rusqlite::Connection;
@@ -116,6 +116,30 @@ fn a_guest_that_holds_a_lock_gets_no_message_and_no_files() {
     assert!(!stage.guest("inbox/m").exists(), "the files are taken back");
     guest.execute_batch("COMMIT").unwrap();
     assert!(stage.mailbox.put(Inbound::new(&id("m"), "chat", "x").with_attachments(file())).is_ok());
+}
+
+/// Nor does it keep back what it sends itself.
+#[test]
+fn a_guest_that_holds_a_lock_keeps_no_mark_back() {
+    let stage = Stage::new();
+    for (seq, raw) in [(1, "a"), (3, "b")] {
+        stage.send(seq, raw, "x");
+    }
+    let guest = stage.inbound();
+    guest.execute_batch("BEGIN; SELECT count(*) FROM messages_in").unwrap();
+    let routing = Routing::default().with_channel("chat");
+    stage.mailbox.set_routing(&routing).unwrap();
+    for message in &stage.take().messages {
+        assert_eq!(stage.mailbox.mark(message, Delivered::Done).unwrap(), Standing::Done);
+    }
+    assert!(stage.take().messages.is_empty());
+    assert_eq!(number(&guest, "SELECT count(*) FROM delivered"), 0);
+    guest.execute_batch("COMMIT").unwrap();
+    // The copies are completed once that is possible, at the latest when there is something to do.
+    stage.send(5, "c", "x");
+    drop(stage.take());
+    assert_eq!(texts(&guest, "SELECT id FROM delivered ORDER BY id"), ["a", "b"]);
+    assert_eq!(texts(&guest, "SELECT channel FROM routing"), ["chat"]);
 }
 
 #[test]
