@@ -121,7 +121,8 @@ impl Mailbox {
         let durability = session.host().policy().durability();
         let mail = sqlite::open(&path(session.host())?.join(MAIL), MAIL, config.busy(), durability)?;
         MAIL_SCHEMA.migrate(&mail)?;
-        repair(&mail, &inbound).map_err(|error| failed(OPERATION, INBOUND, &error))?;
+        // A guest that holds a lock on it keeps nobody from opening.
+        let behind = repair(&mail, &inbound).is_err();
         let seen = "SELECT value FROM state WHERE name = 'seen'";
         let seen: Option<i64> = mail
             .query_row(seen, (), |row| row.get(0))
@@ -148,7 +149,7 @@ impl Mailbox {
                 state: session.host().descend(STATE)?,
                 seen: AtomicI64::new(seen.unwrap_or(0)),
                 glance: Mutex::default(),
-                behind: AtomicBool::new(false),
+                behind: AtomicBool::new(behind),
             }),
         })
     }

@@ -187,6 +187,53 @@ fn a_removed_session_takes_no_message() {
 }
 
 #[test]
+fn a_session_of_places_says_where_the_guests_database_is() {
+    use beneath::session::Parts;
+    let dir = tempfile::tempdir_in(beneath_kit::arena::ground()).unwrap();
+    let open = |name: &str| {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        beneath::Root::open_ambient(dir.path().join(name), beneath::ambient_authority()).unwrap()
+    };
+    let mount = |path: &str| beneath::MountPoint::new(path).unwrap();
+    let places = Parts { inbox: mount("/in"), outbox: mount("/out"), workspace: mount("/work") };
+    let roots = Parts { inbox: open("in"), outbox: open("out"), workspace: open("work") };
+    let session = beneath::Session::from_places(roots, open("host"))
+        .unwrap()
+        .with_config(beneath::SessionsConfig::default().with_places(places))
+        .with_share(open("share"));
+    assert_eq!(Mailbox::open(&session).unwrap_err().kind(), ErrorKind::Escape);
+    let config =
+        MailboxConfig::default().with_outbound("/work/.outbound.db").with_heartbeat("/work/.heartbeat");
+    let mailbox = Mailbox::open_with(&session, config).unwrap();
+    let file = Attachment::from_bytes("bytes").with_name("a");
+    assert!(mailbox.put(Inbound::new(&id("m"), "chat", "").with_attachments([file])).unwrap().is_complete());
+    let guest = Connection::open(dir.path().join("work/.outbound.db")).unwrap();
+    let sql = "INSERT INTO messages_out (id, seq, kind, content) VALUES ('a', 1, 'chat', 'x')";
+    guest.execute_batch(sql).unwrap();
+    let lock = session.try_lock().unwrap();
+    assert_eq!(mailbox.take(&lock, 1).unwrap().messages.len(), 1);
+    assert!(dir.path().join("in/m/a").exists());
+    assert_eq!(mailbox.stuck(SystemTime::now()).unwrap(), beneath::mailbox::Verdict::Working);
+}
+
+/// Also if there is something to complete.
+#[test]
+fn a_guest_that_holds_a_lock_keeps_no_host_from_opening() {
+    let config = MailboxConfig::default().with_busy(Duration::from_millis(50));
+    let mut stage = Stage::with_config(config);
+    stage.send(1, "a", "x");
+    let guest = stage.inbound();
+    guest.execute_batch("BEGIN; SELECT count(*) FROM messages_in").unwrap();
+    for message in &stage.take().messages {
+        stage.mark(message, Delivered::Done);
+    }
+    stage.reopen();
+    guest.execute_batch("COMMIT").unwrap();
+    drop(stage.take());
+    assert_eq!(texts(&guest, "SELECT id FROM delivered"), ["a"]);
+}
+
+#[test]
 fn a_session_without_a_share_has_no_mailbox() {
     let stage = Stage::new();
     let root = beneath::Root::open_ambient(stage.path(), beneath::ambient_authority()).unwrap();
