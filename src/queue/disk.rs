@@ -19,6 +19,7 @@
 //!
 //! What remains: a guest that holds a claimed file open can still write to it, so it is read once.
 
+mod body;
 mod copy;
 
 pub(super) use copy::Recopied;
@@ -336,17 +337,6 @@ impl Disk {
         }
     }
 
-    /// Saves the body of an answer, in place of what an earlier attempt has left.
-    ///
-    /// # Errors
-    /// `TooLarge` if there is more than `max_bytes`.
-    pub(super) fn save_body(&self, id: &RequestId, reader: impl std::io::Read, max_bytes: u64) -> Result<()> {
-        self.forget(id, Step::Out)?;
-        let mut file = self.host.new_file(Step::Out.of(id))?;
-        file.copy_from(reader, max_bytes)?;
-        file.commit()
-    }
-
     /// Gives an answer to the guest, its body first if it may have one in a file.
     pub(super) fn publish(&self, id: &RequestId, body: Side) -> Result<Published> {
         let responses = self.open(RESPONSES)?;
@@ -370,42 +360,8 @@ impl Disk {
                 self.forget(id, step)?;
                 Ok(Published::Already)
             }
-            ErrorKind::CrossDevice | ErrorKind::Denied | ErrorKind::Unsupported => {
-                self.hand_copy(id, step, responses, name)
-            }
+            _ if is_unmovable(&error) => self.hand_copy(id, step, responses, name),
             _ => Err(error),
-        }
-    }
-
-    /// Moves the body of a request to the host's side, and opens it.
-    ///
-    /// # Errors
-    /// `NotFound` if there is none, `TooLarge` if it has more than `max_bytes`.
-    pub(super) fn claim_body(&self, id: &RequestId, max_bytes: u64) -> Result<ContainedFile> {
-        let name = format!("{id}{BODY}");
-        if self.has(id, Step::Body)? {
-            self.unlink_twins(id, Step::Body)?;
-        } else {
-            let requests = self.open(REQUESTS)?;
-            match requests.rename_to(&name, &self.unsynced, Step::Body.of(id)) {
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::CrossDevice
-                            | ErrorKind::Denied
-                            | ErrorKind::ReadOnly
-                            | ErrorKind::Unsupported
-                    ) =>
-                {
-                    self.copy_body(&requests, id, &name, max_bytes)?;
-                }
-                moved => moved?,
-            }
-        }
-        let file = self.open_step(id, Step::Body)?;
-        match file.len_hint() <= max_bytes {
-            true => Ok(file),
-            false => Err(Error::new("read", name, ErrorKind::TooLarge)),
         }
     }
 
@@ -441,4 +397,11 @@ impl Disk {
 /// Whether something else is in place of a directory.
 pub(super) fn is_replaced(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Symlink | ErrorKind::NotDirectory)
+}
+
+/// Whether what cannot be moved between the two sides may be copied.
+fn is_unmovable(error: &Error) -> bool {
+    use ErrorKind::{CrossDevice, Denied, ReadOnly, Unsupported};
+
+    matches!(error.kind(), CrossDevice | Denied | ReadOnly | Unsupported)
 }

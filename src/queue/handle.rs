@@ -19,6 +19,8 @@ use crate::session::{Session, Swept, Watch, Watcher};
 
 /// How long a full queue waits for room at a time; a look is due by then.
 const FULL: Duration = Duration::from_secs(1);
+/// How long it rests between two looks at a directory that is longer than one look, if there was nothing to take.
+const BEHIND: Duration = Duration::from_millis(50);
 
 /// The requests of one session; see [`Session::queue`].
 ///
@@ -32,7 +34,8 @@ pub struct Queue {
 impl Session {
     /// The requests that the guest puts into `queue/requests` of its directory. Makes what is missing.
     ///
-    /// Answers go to `queue/responses`, with the modes and owner of the guest's side.
+    /// Answers go to `queue/responses`, with the modes and owner of the guest's side. In a session with [places](Session::from_places) the
+    /// directory is that of the workspace, which is seldom meant; see [`queue_at`](Self::queue_at).
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) once the session was removed, [`Denied`](crate::ErrorKind::Denied),
@@ -153,15 +156,16 @@ impl Queue {
         Ok(watcher.watch_beneath(Some(session), Arc::new(root.try_clone()?), GuestPath::new(path)?))
     }
 
-    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. What the looks until then have refused is in
-    /// the report; it ends no wait by itself, since what stays there is refused by each look.
+    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. What the guest leaves in the way, such as a
+    /// directory with the name of a request, ends no wait: it is refused by each look. If there are no requests by then, the report is
+    /// that of the last look at all that there is.
     ///
     /// # Errors
     /// As [`poll`](Self::poll) and [`Watch::arm`].
     ///
     /// # Races
     /// No request is missed: the kernel is asked for the next event before the directory is looked at. A guest that makes
-    /// changes without end causes a hundred looks a second.
+    /// changes without end causes a hundred looks a second, and one with a directory full of junk twenty.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -182,23 +186,27 @@ impl Queue {
         let mut last = Polled::default();
         loop {
             let found = watch.wait_for(deadline, || {
-                let polled = self.poll()?.after(std::mem::take(&mut last));
-                let is_idle = polled.is_idle();
-                let is_full = is_idle && polled.more && self.shared.slots.is_full();
-                if is_idle && !is_full {
-                    last = polled;
-                    return Ok::<_, crate::Error>(None);
+                let polled = self.poll()?;
+                let is_rest = last.more;
+                let earlier = std::mem::take(&mut last);
+                let polled = if is_rest { polled.after(earlier) } else { polled };
+                if polled.changed || polled.more {
+                    return Ok::<_, crate::Error>(Some(polled));
                 }
-                Ok(Some((polled, is_full)))
+                last = polled;
+                Ok(None)
             })?;
-            match found {
-                None => return Ok(last),
-                Some((polled, true)) if Instant::now() < deadline => {
-                    last = polled;
-                    // No event comes when there is room again.
-                    self.shared.slots.wait(deadline, FULL);
-                }
-                Some((polled, _)) => return Ok(polled),
+            let Some(polled) = found else { return Ok(last) };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if polled.changed || left.is_zero() {
+                return Ok(polled);
+            }
+            last = polled;
+            match self.shared.slots.is_full() {
+                // No event comes when there is room again.
+                true => self.shared.slots.wait(deadline, FULL),
+                // Not by the watch, which a guest can wake.
+                false => std::thread::sleep(BEHIND.min(left)),
             }
         }
     }

@@ -18,7 +18,7 @@ use super::disk::{OPERATION, Side, Step};
 use super::envelope::{Body, Outcome, Request, Response};
 use super::id::RequestId;
 use super::refusal::Refusal;
-use super::shared::{Answered, Shared};
+use super::shared::{Answered, Remains, Shared};
 use super::slots::Slot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{ContainedFile, Flock};
@@ -49,8 +49,7 @@ struct Held {
     shared: Arc<Shared>,
     request: Request,
     waiting_since: SystemTime,
-    /// Whether it came with a body in a file.
-    body: Side,
+    remains: Remains,
     slot: Slot,
     /// Others see by it that somebody has the request.
     lock: Flock<ContainedFile>,
@@ -65,7 +64,8 @@ impl Job {
         lock: Flock<ContainedFile>,
     ) -> Self {
         let body = if let Body::File(_) = request.body { Side::Perhaps } else { Side::No };
-        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, body, slot, lock }))
+        let remains = Remains { from: Step::Started, body, out: Side::No };
+        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, remains, slot, lock }))
     }
 
     /// Its id.
@@ -143,7 +143,8 @@ impl Job {
 }
 
 impl Started {
-    pub(super) fn recovered(job: Job) -> Self {
+    pub(super) fn recovered(mut job: Job) -> Self {
+        job.0.remains.out = Side::Perhaps;
         Self(job.0)
     }
 
@@ -208,11 +209,13 @@ impl Held {
         response: &Response,
         reader: Option<&mut dyn Read>,
     ) -> Result<Answered, (Error, Box<Self>)> {
-        let Self { shared, request, waiting_since, body, slot, lock } = *self;
-        match shared.answer(&request.id, (Step::Started, body), response, reader, slot) {
+        let Self { shared, request, waiting_since, remains, slot, lock } = *self;
+        match shared.answer(&request.id, remains, response, reader, slot) {
             Ok(answered) => Ok(answered),
             Err((error, slot)) => {
-                Err((error, Box::new(Self { shared, request, waiting_since, body, slot, lock })))
+                // Its body may have been saved.
+                let remains = Remains { out: Side::Perhaps, ..remains };
+                Err((error, Box::new(Self { shared, request, waiting_since, remains, slot, lock })))
             }
         }
     }

@@ -8,14 +8,15 @@
 //! What remains: an id that is older than the last `most` is free again.
 
 use std::collections::{HashSet, VecDeque};
+use std::io::{Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::disk::OPERATION;
 use super::id::RequestId;
-use crate::error::{ErrorKind, Result};
-use crate::root::{Flock, Root};
+use crate::error::{Error, ErrorKind, Result};
+use crate::root::{ContainedFile, Flock, Root};
 
 const LEDGER: &str = "ledger";
 const LOCK: &str = "ledger-lock";
@@ -33,8 +34,8 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The file that was read, and how far.
-    ino: u64,
+    /// The file that was read. While it is open, no other has its number.
+    file: Option<ContainedFile>,
     read: u64,
     /// Whether a crash has cut off what follows.
     torn: bool,
@@ -75,24 +76,24 @@ impl Ledger {
 
     /// Reads what was added since.
     fn refresh(&self, host: &Root, known: &mut Known) -> Result<()> {
-        use std::io::Seek as _;
-
-        let mut file = match host.open_contained(LEDGER) {
+        let now = match host.metadata(LEDGER) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            file => file?,
+            now => now?,
         };
-        if file.metadata().ino() != known.ino || file.len_hint() < known.read {
-            *known = Known { ino: file.metadata().ino(), ..Known::default() };
+        let is_it = |file: &ContainedFile| file.metadata().ino() == now.ino() && known.read <= now.len();
+        if !known.file.as_ref().is_some_and(is_it) {
+            *known = Known { file: Some(host.open_contained(LEDGER)?), ..Known::default() };
         }
-        if file.len_hint() == known.read {
-            return Ok(());
-        }
-        let seek = file.seek(std::io::SeekFrom::Start(known.read));
-        seek.map_err(|error| crate::Error::from_io("read", LEDGER, error))?;
-        let text = file.read_to_limit(4 * LINE * (self.most as u64 + 1))?;
+        let Some(file) = known.file.as_mut().filter(|_| now.len() > known.read) else { return Ok(()) };
+        // Of a file that was written with a higher limit the end will do.
+        let most = 4 * LINE * (self.most as u64 + 1);
+        let begin = known.read.max(now.len().saturating_sub(most));
+        file.seek(SeekFrom::Start(begin)).map_err(|error| Error::from_io("read", LEDGER, error))?;
+        let text = file.read_to_limit(2 * most)?;
         // A line that a crash has cut off is not read; the next one begins on a line of its own.
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        for line in text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n') {
+        let lines = text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n');
+        for line in lines.skip(usize::from(begin > known.read)) {
             if let Some(id) = str::from_utf8(line).ok().and_then(|line| line.parse::<RequestId>().ok())
                 && known.ids.insert(id.clone())
             {
@@ -104,7 +105,7 @@ impl Ledger {
                 known.ids.remove(&oldest);
             }
         }
-        known.read += whole as u64;
+        known.read = begin + whole as u64;
         known.torn = whole < text.len();
         Ok(())
     }

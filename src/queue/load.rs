@@ -28,8 +28,8 @@ pub(super) enum Loaded {
     Answered(Error),
     /// It is no request, and was removed or put back, for this reason.
     Discarded(Error),
-    /// Another worker has it.
-    Held,
+    /// Another worker has it, or the guest has locked it.
+    Held(Slot),
     /// It is not there any more.
     Gone,
 }
@@ -49,14 +49,16 @@ pub(super) fn load(
         Err(error) => return unreadable(shared, id, from, slot, error),
     };
     let waiting_since = seen.unwrap_or(file.metadata().changed());
-    let has_waited = from == Step::Claimed && age(file.metadata()) >= shared.config.waiting_age();
-    let Some(mut lock) = Flock::try_hold(file) else { return Ok(Loaded::Held) };
+    // Whoever has it has not started it: the rename decides.
+    if from == Step::Claimed && age(file.metadata()) >= shared.config.waiting_age() {
+        return answer(shared, id, from, Refusal::Waited, slot);
+    }
+    let Some(mut lock) = Flock::try_hold(file) else { return Ok(Loaded::Held(slot)) };
     // What is claimed need not be looked at again: only one worker starts or refuses it.
     if from != Step::Claimed && shared.disk.is_over(id, from, lock.file().metadata())? {
         return Ok(Loaded::Gone);
     }
     let judged = match from {
-        Step::Claimed if has_waited => Ok(Err(Refusal::Waited)),
         Step::Refused => Ok(Err(Refusal::Lost)),
         _ => judge(shared, id, lock.file()),
     };

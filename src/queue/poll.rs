@@ -44,6 +44,9 @@ pub struct Polled {
     pub published: u64,
     /// Whether there is more to look at or to take.
     pub more: bool,
+    /// Whether anything was taken, removed, answered or published. What the guest merely leaves in the way is reported each time, and
+    /// must not keep a host busy.
+    pub(super) changed: bool,
 }
 
 impl Polled {
@@ -58,13 +61,7 @@ impl Polled {
         self.refused.iter()
     }
 
-    /// Whether nothing has become of any request. What is refused and stays there, such as a directory, or a link in place of
-    /// `requests`, is met by each look, and must not keep a host from its rest.
-    pub(super) fn is_idle(&self) -> bool {
-        self.jobs.is_empty() && self.answered == 0 && self.published == 0
-    }
-
-    /// The same, and what an idle look before it has refused.
+    /// The same, and what the look before it has refused, which it went on from.
     pub(super) fn after(mut self, earlier: Self) -> Self {
         let mut refused = earlier.refused;
         refused.absorb(std::mem::take(&mut self.refused));
@@ -97,6 +94,8 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
     let mut polled = Polled::default();
     let (published, failed) = shared.publish_saved();
     polled.published = published;
+    polled.changed = published > 0;
+    take_held(shared, &mut polled);
     for (id, error) in failed {
         polled.refuse(Step::Answer.of(&id), error);
     }
@@ -178,7 +177,10 @@ fn remove_other(requests: &Root, name: &Path, metadata: &Metadata, polled: &mut 
         true => found,
         false => match requests.remove_file(name) {
             Err(error) if error.kind() != ErrorKind::NotFound => error,
-            _ => found,
+            _ => {
+                polled.changed = true;
+                found
+            }
         },
     };
     polled.refuse(name, error);
@@ -209,8 +211,9 @@ fn take(
     let slot = slot.unwrap_or_else(|| shared.slots.count());
     // Its answer is the one that waits.
     if shared.is_saved(id) {
-        if let Err(error) = shared.disk.discard(requests, &name) {
-            polled.refuse(&name, error);
+        match shared.disk.discard(requests, &name) {
+            Ok(()) => polled.changed = true,
+            Err(error) => polled.refuse(&name, error),
         }
         polled.refuse(&name, duplicate(&name));
         return Ok(true);
@@ -219,6 +222,7 @@ fn take(
         Ok(Taken::Claimed) => {}
         Ok(Taken::Gone) => return Ok(false),
         Ok(Taken::Duplicate) => {
+            polled.changed = true;
             polled.refuse(&name, duplicate(&name));
             return Ok(true);
         }
@@ -242,16 +246,39 @@ fn take(
         Some(refusal) => answer(shared, id, Step::Claimed, refusal, slot),
         None => load(shared, id, Step::Claimed, Some(request.changed), slot),
     };
+    polled.changed = true;
+    note(shared, id, loaded, polled);
+    Ok(true)
+}
+
+fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Polled) {
+    let name = format!("{id}{JSON}");
     match loaded {
-        Ok(Loaded::Job(job)) => polled.jobs.push(job),
+        Ok(Loaded::Job(job)) => {
+            polled.changed = true;
+            polled.jobs.push(job);
+        }
         Ok(Loaded::Answered(error)) => {
+            polled.changed = true;
             polled.answered += 1;
             polled.refuse(&name, error);
         }
+        Ok(Loaded::Held(slot)) => {
+            let error = Error::new(OPERATION, &name, ErrorKind::Busy);
+            polled.refuse(&name, error.with_detail("is locked by another worker or by the guest"));
+            shared.keep_held(id, slot);
+        }
         Ok(Loaded::Discarded(error)) | Err(error) => polled.refuse(&name, error),
-        Ok(Loaded::Held | Loaded::Gone) => {}
+        Ok(Loaded::Gone) => {}
     }
-    Ok(true)
+}
+
+/// Tries once more to take what was locked. It counts as in flight: a guest that locks its own requests fills its own queue.
+fn take_held(shared: &Arc<Shared>, polled: &mut Polled) {
+    for (id, slot) in shared.take_held() {
+        let loaded = load(shared, &id, Step::Claimed, None, slot);
+        note(shared, &id, loaded, polled);
+    }
 }
 
 fn duplicate(name: &str) -> Error {

@@ -26,7 +26,7 @@ use super::id::RequestId;
 use super::job::{Job, Started};
 use super::load::{Loaded, answer, load};
 use super::refusal::Refusal;
-use super::shared::{Answered, Shared};
+use super::shared::{Answered, Remains, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
 
@@ -98,8 +98,8 @@ fn recover_one(
     steps: &BTreeSet<Step>,
     recovered: &mut Recovered,
 ) -> Result<()> {
-    // It waits in this process.
-    if shared.is_saved(&id) {
+    // It waits in this process for the next poll.
+    if shared.is_saved(&id) || shared.is_held(&id) {
         return Ok(());
     }
     if steps.contains(&Step::Answer) {
@@ -142,7 +142,7 @@ fn publish(shared: &Arc<Shared>, id: &RequestId, recovered: &mut Recovered) -> R
     for step in [Step::Copy, Step::Claimed, Step::Refused] {
         shared.disk.forget(id, step)?;
     }
-    match shared.finish(id, (Step::Started, Side::Perhaps), Side::Perhaps, shared.slots.count()) {
+    match shared.finish(id, Remains::any(Step::Started), Side::Perhaps, shared.slots.count()) {
         Answered::Saved(error) => recovered.refuse(Step::Answer.of(id), error),
         _ => recovered.published += 1,
     }
@@ -171,7 +171,7 @@ fn hand_out(shared: &Arc<Shared>, id: &RequestId, step: Step, recovered: &mut Re
 fn note(loaded: Loaded, id: &RequestId, recovered: &mut Recovered) {
     match loaded {
         Loaded::Answered(error) | Loaded::Discarded(error) => recovered.refuse(id.as_str(), error),
-        Loaded::Held => recovered.held += 1,
+        Loaded::Held(_) => recovered.held += 1,
         // Nothing more is to be done; another worker has done it.
         Loaded::Gone => {}
         Loaded::Job(_) => {

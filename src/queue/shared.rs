@@ -40,6 +40,22 @@ struct Unpublished {
     _slot: Slot,
 }
 
+/// What a request that ends leaves on the host's side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remains {
+    pub(super) from: Step,
+    pub(super) body: Side,
+    /// The body of an answer that an interrupted attempt has left.
+    pub(super) out: Side,
+}
+
+impl Remains {
+    /// All that there may be.
+    pub(super) fn any(from: Step) -> Self {
+        Self { from, body: Side::Perhaps, out: Side::Perhaps }
+    }
+}
+
 /// An answer on its way to the disk.
 struct Prepared {
     json: Vec<u8>,
@@ -65,6 +81,8 @@ pub(super) struct Shared {
     pub(super) slots: Arc<Slots>,
     cursor: Mutex<Option<Cursor>>,
     unpublished: Mutex<BTreeMap<RequestId, Unpublished>>,
+    /// Claimed here, and locked by somebody else.
+    held: Mutex<BTreeMap<RequestId, Slot>>,
     ledger: Option<Ledger>,
     progress: Mutex<Instant>,
 }
@@ -85,6 +103,7 @@ impl Shared {
             slots: Slots::new(config.in_flight()),
             cursor: Mutex::default(),
             unpublished: Mutex::default(),
+            held: Mutex::default(),
             ledger,
             progress: Mutex::new(Instant::now()),
         })
@@ -113,19 +132,19 @@ impl Shared {
         self.ledger.as_ref().map_or(Ok(false), |ledger| ledger.contains(&self.disk.host, id))
     }
 
-    /// Answers a request that is in the state `from`, with or without a body there: saves the answer, ends the state, publishes.
+    /// Answers a request: saves the answer, ends its state, publishes.
     ///
     /// # Errors
     /// If the answer could not be saved; then the request is in the same state as before.
     pub(super) fn answer(
         &self,
         id: &RequestId,
-        from: (Step, Side),
+        remains: Remains,
         response: &Response,
         body: Option<&mut dyn Read>,
         slot: Slot,
     ) -> Result<Answered, (Error, Slot)> {
-        let Prepared { json, out, too_large } = match self.prepare(id, response, body) {
+        let Prepared { json, out, too_large } = match self.prepare(id, remains, response, body) {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, slot)),
         };
@@ -136,7 +155,7 @@ impl Shared {
         self.note_progress();
         // The answer that is there may have another body.
         let out = if is_new { out } else { Side::Perhaps };
-        let answered = self.finish(id, from, out, slot);
+        let answered = self.finish(id, remains, out, slot);
         Ok(match is_new {
             false => Answered::Already,
             true if too_large => Answered::TooLarge,
@@ -166,7 +185,7 @@ impl Shared {
         response: &Response,
         slot: Slot,
     ) -> Result<Answered> {
-        self.answer(id, (from, Side::Perhaps), response, None, slot).map_err(|(error, slot)| {
+        self.answer(id, Remains::any(from), response, None, slot).map_err(|(error, slot)| {
             let unsaved = Some(response.to_json(id).into());
             self.keep(id, Unpublished { from, unsaved, _slot: slot });
             error
@@ -180,7 +199,13 @@ impl Shared {
     }
 
     /// The envelope of an answer, its body saved if it is a file.
-    fn prepare(&self, id: &RequestId, response: &Response, body: Option<&mut dyn Read>) -> Result<Prepared> {
+    fn prepare(
+        &self,
+        id: &RequestId,
+        remains: Remains,
+        response: &Response,
+        body: Option<&mut dyn Read>,
+    ) -> Result<Prepared> {
         response.check(self.config.envelope()).map_err(|malformed| {
             Error::new(OPERATION, id.as_str(), ErrorKind::InvalidData).with_detail(malformed.to_string())
         })?;
@@ -194,11 +219,19 @@ impl Shared {
             },
         };
         match place {
-            Ok(place) => {
-                let out = if place == BodyPlace::Beside { Side::Perhaps } else { Side::No };
-                Ok(Prepared { json: response.write(id, place), out, too_large: false })
+            Ok(BodyPlace::Beside) => {
+                let json = response.write(id, BodyPlace::Beside);
+                Ok(Prepared { json, out: Side::Perhaps, too_large: false })
+            }
+            Ok(BodyPlace::Inside) => {
+                if remains.out == Side::Perhaps {
+                    self.disk.forget(id, Step::Out)?;
+                }
+                let json = response.write(id, BodyPlace::Inside);
+                Ok(Prepared { json, out: Side::No, too_large: false })
             }
             Err(error) if error.kind() == ErrorKind::TooLarge => {
+                self.disk.forget(id, Step::Out)?;
                 let json = Refusal::AnswerTooLarge.response().to_json(id);
                 Ok(Prepared { json, out: Side::No, too_large: true })
             }
@@ -211,25 +244,25 @@ impl Shared {
     }
 
     /// Ends the state that an answer is for, and publishes it; what fails is tried again by the next poll.
-    pub(super) fn finish(&self, id: &RequestId, from: (Step, Side), out: Side, slot: Slot) -> Answered {
-        match self.try_finish(id, from, out) {
+    pub(super) fn finish(&self, id: &RequestId, remains: Remains, out: Side, slot: Slot) -> Answered {
+        match self.try_finish(id, remains, out) {
             Ok(Published::Now) => Answered::Published,
             Ok(Published::Already) => Answered::Already,
             Err(error) => {
                 crate::session::refused("publish", &error);
-                self.keep(id, Unpublished { from: from.0, unsaved: None, _slot: slot });
+                self.keep(id, Unpublished { from: remains.from, unsaved: None, _slot: slot });
                 Answered::Saved(error)
             }
         }
     }
 
-    fn try_finish(&self, id: &RequestId, (from, body): (Step, Side), out: Side) -> Result<Published> {
+    fn try_finish(&self, id: &RequestId, remains: Remains, out: Side) -> Result<Published> {
         // Before the state ends: from then on the id can be started again.
         if let Some(ledger) = &self.ledger {
             ledger.record(&self.disk.host, id)?;
         }
-        self.disk.forget(id, from)?;
-        if body == Side::Perhaps {
+        self.disk.forget(id, remains.from)?;
+        if remains.body == Side::Perhaps {
             self.disk.forget(id, Step::Body)?;
         }
         self.disk.publish(id, out)
@@ -244,7 +277,7 @@ impl Shared {
         let (mut published, mut failed) = (0, Vec::new());
         for (id, from, unsaved) in waiting {
             let saved = unsaved.map_or(Ok(true), |json| self.disk.save(&id, &json));
-            match saved.and_then(|_| self.try_finish(&id, (from, Side::Perhaps), Side::Perhaps)) {
+            match saved.and_then(|_| self.try_finish(&id, Remains::any(from), Side::Perhaps)) {
                 Ok(_) => {
                     published += 1;
                     self.note_progress();
@@ -254,6 +287,21 @@ impl Shared {
             }
         }
         (published, failed)
+    }
+
+    /// Notes that somebody else has locked what was claimed here.
+    pub(super) fn keep_held(&self, id: &RequestId, slot: Slot) {
+        let before = locked(&self.held).insert(id.clone(), slot);
+        // Not under the lock: it rings.
+        drop(before);
+    }
+
+    pub(super) fn take_held(&self) -> BTreeMap<RequestId, Slot> {
+        std::mem::take(&mut *locked(&self.held))
+    }
+
+    pub(super) fn is_held(&self, id: &RequestId) -> bool {
+        locked(&self.held).contains_key(id)
     }
 
     /// Whether an answer to this id waits to be published.

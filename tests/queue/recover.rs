@@ -219,3 +219,45 @@ fn an_emptied_session_has_no_requests_left() {
     assert!(stage.queue.recover().unwrap().indeterminate.is_empty());
     assert_eq!(stage.poll().jobs.len(), 0);
 }
+
+/// A guest that locks its own requests gains nothing, and is reported.
+#[test]
+fn a_request_that_the_guest_has_locked_waits_and_counts_as_in_flight() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(2));
+    let lock = |name: &str| {
+        let file = fs::File::open(stage.guest(format!("requests/{name}.json"))).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        file
+    };
+    for name in ["a", "b", "c"] {
+        stage.submit_id(name);
+    }
+    let locks = ["a", "b"].map(lock);
+    for _ in 0..2 {
+        let polled = stage.poll();
+        assert_eq!((polled.jobs.len(), polled.refused.total, polled.more), (0, 2, true));
+        assert_eq!(polled.refused().next().unwrap().1.kind(), ErrorKind::Busy);
+        assert_eq!(stage.queue.in_flight(), 2, "it can lock no more than that");
+        assert_eq!(stage.queue.recover().unwrap().not_started.len(), 0);
+    }
+    drop(locks);
+    let polled = stage.poll();
+    assert_eq!(polled.jobs.len(), 2);
+    polled.jobs.into_iter().for_each(handle);
+    assert_eq!((stage.serve(), stage.queue.in_flight()), (1, 0));
+}
+
+#[test]
+fn a_ledger_that_was_longer_is_read_from_its_end() {
+    let stage = Stage::with(QueueConfig::default().with_ledger(1000));
+    let mut lines: Vec<String> = (0..2000).map(|number| format!("old-{number}")).collect();
+    lines.push("last".into());
+    fs::write(stage.host("ledger"), lines.join("\n") + "\n").unwrap();
+    let shorter = stage.session.queue(QueueConfig::default().with_ledger(2)).unwrap();
+    for (name, status) in [("last", 409), ("old-0", 200)] {
+        stage.submit_id(name);
+        shorter.poll().unwrap().jobs.into_iter().for_each(handle);
+        assert_eq!(stage.status(name), Some(status), "{name}");
+    }
+    assert!(fs::read_to_string(stage.host("ledger")).unwrap().lines().count() <= 4);
+}

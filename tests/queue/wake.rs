@@ -108,3 +108,19 @@ fn a_change_that_brings_something_costs_no_pause() {
     }
     assert_eq!(Watch::PAUSE, Duration::from_millis(10));
 }
+
+/// What the guest leaves in the way is reported, and does not keep the host busy.
+#[test]
+fn what_is_left_in_the_way_does_not_end_the_wait() {
+    let stage = Stage::new();
+    std::fs::create_dir(stage.guest("requests/d.json")).unwrap();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let deadline = Instant::now() + Duration::from_millis(30);
+    let polled = stage.queue.next(&mut watch, deadline).unwrap();
+    assert!(Instant::now() >= deadline);
+    assert_eq!((polled.jobs.len(), polled.refused.total), (0, 1));
+    // What is removed is reported at once.
+    stage.arena.fifo("s/guest/queue/requests/f.json");
+    let polled = stage.queue.next(&mut watch, soon()).unwrap();
+    assert_eq!((polled.jobs.len(), polled.refused.total), (0, 2));
+}

@@ -60,21 +60,27 @@ impl Disk {
 
     /// Removes the source of a copy, and makes the copy a claim.
     fn finish_copy(&self, requests: &Root, id: &RequestId) -> Result<Taken> {
-        match requests.remove_file(format!("{id}.json")) {
-            Ok(()) => {}
+        let removed = match requests.remove_file(format!("{id}.json")) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.forget(id, Step::Copy)?;
                 return Ok(Taken::Gone);
             }
-            Err(error) => {
-                self.bury(id).inspect_err(|_| {
-                    // Nothing was claimed.
-                    let _ = self.forget(id, Step::Copy);
-                })?;
-                drop(error);
-            }
+            removed => removed,
+        };
+        // A power cut must not bring it back.
+        if removed.and_then(|()| self.sync(requests)).is_err() {
+            self.bury(id).inspect_err(|_| {
+                // Nothing was claimed.
+                let _ = self.forget(id, Step::Copy);
+            })?;
         }
         self.settle_copy(id)
+    }
+
+    /// Makes what was removed there durable, if that is asked for.
+    fn sync(&self, requests: &Root) -> Result<()> {
+        let policy = requests.policy().clone().with_durability(self.host.policy().durability());
+        requests.try_clone()?.with_policy(policy).sync_dir(".")
     }
 
     fn settle_copy(&self, id: &RequestId) -> Result<Taken> {
@@ -152,26 +158,6 @@ impl Disk {
         };
         self.forget(id, step)?;
         Ok(published)
-    }
-
-    pub(super) fn copy_body(
-        &self,
-        requests: &Root,
-        id: &RequestId,
-        name: &str,
-        max_bytes: u64,
-    ) -> Result<()> {
-        let mut source = requests.open_contained(name)?;
-        let mut file = self.host.new_file(Step::Body.of(id))?;
-        file.copy_from(&mut source, max_bytes)?;
-        match file.commit() {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
-            _ => {
-                // What stays is swept, or the guest's to remove.
-                let _ = requests.remove_file(name);
-                Ok(())
-            }
-        }
     }
 }
 
