@@ -204,6 +204,19 @@ impl Client {
     ///
     /// # Errors
     /// The kinds of [`Root::replace`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// # let shared = beneath::Root::open_ambient(dir.path().join("s/guest/queue"), beneath::ambient_authority())?;
+    /// # let client = beneath::queue::Client::new(shared, Default::default());
+    /// client.announce(8080.try_into()?)?;
+    /// assert_eq!(queue.ready()?.unwrap().port.get(), 8080);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn announce(&self, port: NonZeroU16) -> Result<()> {
         self.shared.root.replace(READY, Ready::new(port).to_json())
     }

@@ -313,10 +313,11 @@ impl Disk {
     ///
     /// Others publish answers without that lock. They end the state first, so the answer is looked for first: if there is none and
     /// the state is there, there was none.
-    pub(super) fn is_over(&self, id: &RequestId, step: Step, opened: &Metadata) -> Result<bool> {
+    pub(super) fn is_over(&self, id: &RequestId, step: Step, opened: Option<&Metadata>) -> Result<bool> {
         if self.has(id, Step::Answer)? {
             return Ok(true);
         }
+        let Some(opened) = opened else { return Ok(!self.has(id, step)?) };
         match self.host.metadata(step.of(id)) {
             Ok(now) => Ok((now.dev(), now.ino()) != (opened.dev(), opened.ino())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),

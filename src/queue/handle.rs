@@ -92,6 +92,21 @@ impl Queue {
     ///
     /// # Races
     /// Of two polls one gets a request. The guest may exchange a request until it is taken, and never after.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// session.guest().write_exclusive("queue/requests/a.json", "{")?; // by the guest
+    /// let polled = queue.poll()?;
+    /// assert_eq!((polled.jobs.len(), polled.answered), (0, 1));
+    /// for (name, error) in polled.refused() {
+    ///     eprintln!("{}: {error}", name.display());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn poll(&self) -> Result<Polled> {
         poll(&self.shared, Mode::Take)
     }
@@ -105,6 +120,27 @@ impl Queue {
     /// # Races
     /// What other workers have is left to them, where the file system has locks. Without locks a request that another worker handles is
     /// reported as indeterminate; it is not handled again.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// use beneath::queue::{Job, Response};
+    ///
+    /// fn handle(job: Job) -> beneath::Result<()> {
+    ///     let _ = job.start()?.answer(&Response::new(200))?;
+    ///     Ok(())
+    /// }
+    ///
+    /// let recovered = queue.recover()?;
+    /// recovered.not_started.into_iter().try_for_each(handle)?;
+    /// for started in recovered.indeterminate {
+    ///     let _ = started.indeterminate("the host was restarted")?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn recover(&self) -> Result<Recovered> {
         recover(&self.shared)
     }
@@ -119,6 +155,24 @@ impl Queue {
     /// # Races
     /// A guest that goes on submitting is refused until as many entries were looked at as the directory had, and a bound; see
     /// [`Drained::more`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// # let shared = beneath::Root::open_ambient(dir.path().join("s/guest/queue"), beneath::ambient_authority())?;
+    /// # let client = beneath::queue::Client::new(shared, Default::default());
+    /// use std::time::Duration;
+    /// use beneath::queue::{Request, Response};
+    ///
+    /// let mut ticket = client.submit(&Request::new("GET", "/")?)?;
+    /// let drained = queue.drain(Duration::ZERO, |job| drop(job))?;
+    /// assert_eq!((drained.handled, drained.answered), (0, 1));
+    /// assert_eq!(ticket.try_fetch()?.unwrap().status, 503);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn drain(&self, patience: Duration, handle: impl FnMut(Job)) -> Result<Drained> {
         drain(&self.shared, patience, handle)
     }
@@ -131,6 +185,17 @@ impl Queue {
     ///
     /// # Races
     /// The time is the kernel's, which no guest can set.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// let swept = queue.sweep()?;
+    /// assert!(swept.is_complete() && swept.removed == 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sweep(&self) -> Result<Swept> {
         sweep(&self.shared)
     }
@@ -142,6 +207,20 @@ impl Queue {
     ///
     /// # Races
     /// The guest may replace them again at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// session.guest().remove_dir("queue/requests")?; // by the guest
+    /// session.guest().symlink("/etc", "queue/requests")?;
+    /// assert!(!queue.poll()?.is_complete());
+    /// queue.repair()?;
+    /// assert!(queue.poll()?.is_complete());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn repair(&self) -> Result<()> {
         self.shared.disk.repair()
     }

@@ -124,6 +124,25 @@ impl Job {
     ///
     /// # Races
     /// As [`Started::answer`].
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// # let shared = beneath::Root::open_ambient(dir.path().join("s/guest/queue"), beneath::ambient_authority())?;
+    /// # let client = beneath::queue::Client::new(shared, Default::default());
+    /// use beneath::queue::{Outcome, Request};
+    ///
+    /// let mut ticket = client.submit(&Request::new("DELETE", "/")?)?;
+    /// for job in queue.poll()?.jobs {
+    ///     let _ = job.refuse(403, "not allowed")?;
+    /// }
+    /// let response = ticket.try_fetch()?.unwrap();
+    /// assert_eq!((response.status, response.outcome), (403, Outcome::NotStarted));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn refuse(self, status: u16, body: impl AsRef<[u8]>) -> Result<Answered> {
         if !(400..=599).contains(&status) {
             let error = Error::new(OPERATION, self.id().as_str(), ErrorKind::InvalidData);
@@ -136,8 +155,7 @@ impl Job {
 
     pub(super) fn refuse_with(self, response: &Response) -> Result<Answered> {
         let Held { shared, request, slot, lock, .. } = *self.0;
-        let answered = shared.refuse(&request.id, response, slot)?;
-        drop(lock);
+        let answered = shared.refuse(&request.id, response, slot, Some(lock))?;
         Ok(answered.unwrap_or(Answered::Already))
     }
 }

@@ -34,63 +34,87 @@ pub(super) enum Loaded {
     Gone,
 }
 
+/// What is known of a request before it is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Known {
+    /// When it was last changed before it was claimed.
+    pub(super) changed: Option<SystemTime>,
+    /// Why it is refused unread.
+    pub(super) refusal: Option<Refusal>,
+}
+
 /// Reads the request in the state `from`, which is claimed, started or refused.
 ///
-/// `seen` is when it was last changed before it was claimed, as far as that is known.
+/// Whoever starts or answers it holds its lock: a refusal is a rename and an answer, and between the two another worker must not take
+/// it for one that was interrupted.
 pub(super) fn load(
     shared: &Arc<Shared>,
     id: &RequestId,
     from: Step,
-    seen: Option<SystemTime>,
+    known: Known,
     slot: Slot,
 ) -> Result<Loaded> {
     let file = match shared.disk.open_step(id, from) {
         Ok(file) => file,
         Err(error) => return unreadable(shared, id, from, slot, error),
     };
-    let waiting_since = seen.unwrap_or(file.metadata().changed());
-    // Whoever has it has not started it: the rename decides.
-    if from == Step::Claimed && age(file.metadata()) >= shared.config.waiting_age() {
-        return answer(shared, id, from, Refusal::Waited, slot);
-    }
+    let (changed, waited) = (file.metadata().changed(), age(file.metadata()));
     let Some(mut lock) = Flock::try_hold(file) else { return Ok(Loaded::Held(slot)) };
     // What is claimed need not be looked at again: only one worker starts or refuses it.
-    if from != Step::Claimed && shared.disk.is_over(id, from, lock.file().metadata())? {
+    if from != Step::Claimed && shared.disk.is_over(id, from, Some(lock.file().metadata()))? {
         return Ok(Loaded::Gone);
     }
-    let judged = match from {
-        Step::Refused => Ok(Err(Refusal::Lost)),
-        _ => judge(shared, id, lock.file()),
+    let has_waited = from == Step::Claimed && waited >= shared.config.waiting_age();
+    let judged = match known.refusal {
+        Some(refusal) => Err(refusal),
+        None if has_waited => Err(Refusal::Waited),
+        None if from == Step::Refused => Err(Refusal::Lost),
+        None => judge(shared, id, lock.file())?,
     };
-    match judged? {
-        Ok(request) => Ok(Loaded::Job(Job::new(shared, request, waiting_since, slot, lock))),
-        Err(refusal) => answer(shared, id, from, refusal, slot),
+    match judged {
+        Ok(request) => {
+            let since = known.changed.unwrap_or(changed);
+            Ok(Loaded::Job(Job::new(shared, request, since, slot, lock)))
+        }
+        Err(refusal) => answer(shared, id, from, refusal, slot, Some(lock)),
     }
 }
 
 fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, error: Error) -> Result<Loaded> {
+    use ErrorKind::{Busy, Denied, HardLinked, NotFound, NotRegular, Symlink};
+
     match error.kind() {
-        ErrorKind::NotFound => Ok(Loaded::Gone),
-        ErrorKind::Symlink | ErrorKind::NotRegular if from == Step::Claimed => {
+        NotFound => Ok(Loaded::Gone),
+        Symlink | NotRegular if from == Step::Claimed => {
             shared.disk.give_back(id)?;
             Ok(Loaded::Discarded(error.again(OPERATION).about(format!("{id}{JSON}"))))
         }
-        ErrorKind::Symlink
-        | ErrorKind::NotRegular
-        | ErrorKind::HardLinked
-        | ErrorKind::Denied
-        | ErrorKind::Busy => answer(shared, id, from, Refusal::Malformed(Malformed::Unreadable), slot),
+        Symlink | NotRegular | HardLinked | Denied | Busy => {
+            // What cannot be opened cannot be locked.
+            let lock = match shared.disk.lock() {
+                Err(error) if error.kind() == Busy => return Ok(Loaded::Held(slot)),
+                lock => lock?,
+            };
+            match from != Step::Claimed && shared.disk.is_over(id, from, None)? {
+                true => Ok(Loaded::Gone),
+                false => {
+                    let refusal = Refusal::Malformed(Malformed::Unreadable);
+                    answer(shared, id, from, refusal, slot, lock)
+                }
+            }
+        }
         _ => Err(error),
     }
 }
 
-/// Answers what no handler sees.
+/// Answers what no handler sees, and keeps the lock until it is answered.
 pub(super) fn answer(
     shared: &Arc<Shared>,
     id: &RequestId,
     from: Step,
     refusal: Refusal,
     slot: Slot,
+    lock: Option<Flock>,
 ) -> Result<Loaded> {
     // What was started is never reported as if it had not been, and why a request was refused is not known any more.
     let refusal = match from {
@@ -100,8 +124,8 @@ pub(super) fn answer(
     };
     let response = refusal.response();
     let answered = match from {
-        Step::Claimed => shared.refuse(id, &response, slot)?,
-        _ => Some(shared.end(id, from, &response, slot)?),
+        Step::Claimed => shared.refuse(id, &response, slot, lock)?,
+        _ => Some(shared.end(id, from, &response, slot, lock)?),
     };
     Ok(match answered {
         Some(_) => Loaded::Answered(refusal.error(OPERATION, &format!("{id}{JSON}"))),

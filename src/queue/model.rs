@@ -29,13 +29,15 @@ enum Rules {
     LookAtStateOnly,
     /// What is refused is answered as it is claimed.
     RefuseAtOnce,
+    /// What is refused need not be locked.
+    RefuseUnlocked,
     /// The copy is removed by whoever finds no source, and nobody is told.
     Silent,
     /// Read, handle, answer, remove; nothing is claimed.
     SystemE,
 }
 
-/// How far a worker is.
+/// How far a worker is. What is refused is locked before, whatever it is refused for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pc {
     Down,
@@ -221,6 +223,11 @@ impl World {
             Pc::Open(State::Started) if self.started => go(Pc::Lock(State::Started)),
             Pc::Open(State::Refused) if self.refused => go(Pc::Lock(State::Refused)),
             Pc::Open(_) => go(Pc::Idle),
+            Pc::Lock(State::Claimed) if self.rules == Rules::RefuseUnlocked => {
+                next.request_lock = self.request_lock.or(Some(worker));
+                let locked = if self.request_lock.is_some() { Pc::Idle } else { Pc::Start };
+                vec![self.with(worker, Pc::Refuse), next.with(worker, locked)]
+            }
             Pc::Lock(_) if self.request_lock.is_some() => go(Pc::Idle),
             Pc::Lock(state @ (State::Started | State::Refused)) => {
                 then(&|w| w.request_lock = Some(worker), Pc::LookForAnswer(state))
@@ -476,6 +483,7 @@ fn rules_that_are_wrong_are_caught() {
         (Rules::NoSecondLook, Placement::Moved, 2, 0, "told [200, 504]"),
         (Rules::LookAtStateOnly, Placement::Moved, 2, 1, "told ["),
         (Rules::RefuseAtOnce, Placement::Moved, 2, 1, "told ["),
+        (Rules::RefuseUnlocked, Placement::Moved, 2, 0, "told ["),
     ];
     for (rules, placement, workers, crashes, words) in controls {
         let first = World { may_withdraw: false, ..World::new(placement, rules, workers, crashes) };

@@ -19,7 +19,7 @@ use super::config::Overflow;
 use super::disk::{BODY, JSON, OPERATION, REQUESTS, Step, Taken};
 use super::id::RequestId;
 use super::job::Job;
-use super::load::{Loaded, answer, load};
+use super::load::{Known, Loaded, load};
 use super::refusal::Refusal;
 use super::shared::{Cursor, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -242,10 +242,8 @@ fn take(
         }
     }
     shared.note_progress();
-    let loaded = match refusal {
-        Some(refusal) => answer(shared, id, Step::Claimed, refusal, slot),
-        None => load(shared, id, Step::Claimed, Some(request.changed), slot),
-    };
+    let known = Known { changed: Some(request.changed), refusal };
+    let loaded = load(shared, id, Step::Claimed, known, slot);
     polled.changed = true;
     note(shared, id, loaded, polled);
     Ok(true)
@@ -276,7 +274,7 @@ fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Po
 /// Tries once more to take what was locked. It counts as in flight: a guest that locks its own requests fills its own queue.
 fn take_held(shared: &Arc<Shared>, polled: &mut Polled) {
     for (id, slot) in shared.take_held() {
-        let loaded = load(shared, &id, Step::Claimed, None, slot);
+        let loaded = load(shared, &id, Step::Claimed, Known::default(), slot);
         note(shared, &id, loaded, polled);
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::disk::{OPERATION, Recopied, Side, Step, Taken};
 use super::id::RequestId;
 use super::job::{Job, Started};
-use super::load::{Loaded, answer, load};
+use super::load::{Known, Loaded, answer, load};
 use super::refusal::Refusal;
 use super::shared::{Answered, Remains, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -118,8 +118,8 @@ fn recover_one(
         return match shared.disk.recover_copy(&id) {
             Ok(Recopied::Taken(Taken::Claimed)) => hand_out(shared, &id, Step::Claimed, recovered),
             Ok(Recopied::Taken(_)) => Ok(()),
-            Ok(Recopied::Lost(_lock)) => {
-                let lost = answer(shared, &id, Step::Copy, Refusal::Lost, shared.slots.count())?;
+            Ok(Recopied::Lost(lock)) => {
+                let lost = answer(shared, &id, Step::Copy, Refusal::Lost, shared.slots.count(), lock)?;
                 note(lost, &id, recovered);
                 Ok(())
             }
@@ -155,7 +155,7 @@ fn hand_out(shared: &Arc<Shared>, id: &RequestId, step: Step, recovered: &mut Re
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Symlink) => {}
         unlinked => unlinked?,
     }
-    let loaded = load(shared, id, step, None, shared.slots.count())?;
+    let loaded = load(shared, id, step, Known::default(), shared.slots.count())?;
     match (loaded, step) {
         (Loaded::Job(job), Step::Started) => {
             // Another one of its id, which cannot be started any more.

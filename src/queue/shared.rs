@@ -13,7 +13,7 @@ use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::slots::{Slot, Slots};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::List;
+use crate::root::{Flock, List};
 
 /// What became of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +35,9 @@ pub enum Answered {
 struct Unpublished {
     /// The state that the answer ends.
     from: Step,
-    /// The answer, if it could not even be saved.
+    /// The answer, if it could not even be saved, and the lock that keeps others from answering.
     unsaved: Option<Arc<[u8]>>,
+    _lock: Option<Flock>,
     _slot: Slot,
 }
 
@@ -167,9 +168,15 @@ impl Shared {
     ///
     /// # Errors
     /// If the answer could not be saved. The next poll tries again.
-    pub(super) fn refuse(&self, id: &RequestId, response: &Response, slot: Slot) -> Result<Option<Answered>> {
+    pub(super) fn refuse(
+        &self,
+        id: &RequestId,
+        response: &Response,
+        slot: Slot,
+        lock: Option<Flock>,
+    ) -> Result<Option<Answered>> {
         match self.disk.turn_down(id)? {
-            true => self.end(id, Step::Refused, response, slot).map(Some),
+            true => self.end(id, Step::Refused, response, slot, lock).map(Some),
             false => Ok(None),
         }
     }
@@ -184,10 +191,11 @@ impl Shared {
         from: Step,
         response: &Response,
         slot: Slot,
+        lock: Option<Flock>,
     ) -> Result<Answered> {
         self.answer(id, Remains::any(from), response, None, slot).map_err(|(error, slot)| {
             let unsaved = Some(response.to_json(id).into());
-            self.keep(id, Unpublished { from, unsaved, _slot: slot });
+            self.keep(id, Unpublished { from, unsaved, _lock: lock, _slot: slot });
             error
         })
     }
@@ -250,7 +258,7 @@ impl Shared {
             Ok(Published::Already) => Answered::Already,
             Err(error) => {
                 crate::session::refused("publish", &error);
-                self.keep(id, Unpublished { from: remains.from, unsaved: None, _slot: slot });
+                self.keep(id, Unpublished { from: remains.from, unsaved: None, _lock: None, _slot: slot });
                 Answered::Saved(error)
             }
         }

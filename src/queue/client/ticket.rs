@@ -94,6 +94,22 @@ impl Ticket {
     /// # Races
     /// Of this and the host's claim one succeeds. Only where the host may not remove requests from the directory, a request that
     /// was withdrawn may have been taken too.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// # let sessions = beneath::Sessions::new(root, Default::default());
+    /// # let (session, _) = sessions.create(&beneath::SessionId::new("s"))?;
+    /// # let queue = session.queue(Default::default())?;
+    /// # let shared = beneath::Root::open_ambient(dir.path().join("s/guest/queue"), beneath::ambient_authority())?;
+    /// # let client = beneath::queue::Client::new(shared, Default::default());
+    /// use beneath::queue::{Cancelled, Request};
+    ///
+    /// let ticket = client.submit(&Request::new("GET", "/")?)?;
+    /// assert_eq!(ticket.cancel()?, Cancelled::Withdrawn);
+    /// assert!(queue.poll()?.jobs.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cancel(mut self) -> Result<Cancelled> {
         self.take_back()
     }

@@ -24,8 +24,8 @@ const LOCK: &str = "lock";
 const TOMBSTONES: usize = 1024;
 
 impl Disk {
-    /// Nobody else copies, as long as this is held; none where there are no locks.
-    fn copying(&self) -> Result<Option<Flock>> {
+    /// Nobody else copies, or answers what cannot be opened, as long as this is held; none where there are no locks.
+    pub(in crate::queue) fn lock(&self) -> Result<Option<Flock>> {
         match Flock::try_take(&self.host, Path::new(LOCK), OPERATION) {
             Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
             taken => taken.map(Some),
@@ -33,7 +33,7 @@ impl Disk {
     }
 
     pub(super) fn claim_copy(&self, requests: &Root, id: &RequestId, max_bytes: u64) -> Result<Taken> {
-        let _lock = self.copying()?;
+        let _lock = self.lock()?;
         if self.has(id, Step::Done)? {
             return Ok(Taken::Handled);
         }
@@ -109,7 +109,7 @@ impl Disk {
 
     /// What becomes of a copy that an interrupted claim has left.
     pub(in crate::queue) fn recover_copy(&self, id: &RequestId) -> Result<Recopied> {
-        let lock = self.copying()?;
+        let lock = self.lock()?;
         if !self.has(id, Step::Copy)? {
             return Ok(Recopied::Taken(Taken::Gone));
         }
