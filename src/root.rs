@@ -35,6 +35,8 @@ pub use access::{Applied, Execute};
 pub use copy_tree::options::{CopiedTree, TreeOptions};
 pub use enforced::Enforced;
 pub use entries::Ensured;
+#[cfg(feature = "artifacts")]
+pub(crate) use flock::DirectoryFlock;
 #[cfg(feature = "session")]
 pub(crate) use flock::Flock;
 #[cfg(feature = "session")]

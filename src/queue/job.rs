@@ -21,7 +21,7 @@ use super::refusal::Refusal;
 use super::shared::{Answered, Remains, Shared};
 use super::slots::Slot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Flock};
+use crate::root::Flock;
 
 /// A claimed request that nobody has started; from [`Queue::poll`](super::Queue::poll).
 ///
@@ -52,7 +52,7 @@ struct Held {
     remains: Remains,
     slot: Slot,
     /// Others see by it that somebody has the request.
-    lock: Flock<ContainedFile>,
+    lock: Flock,
 }
 
 impl Job {
@@ -61,7 +61,7 @@ impl Job {
         request: Request,
         waiting_since: SystemTime,
         slot: Slot,
-        lock: Flock<ContainedFile>,
+        lock: Flock,
     ) -> Self {
         let body = if let Body::File(_) = request.body { Side::Perhaps } else { Side::No };
         let remains = Remains { from: Step::Started, body, out: Side::No };

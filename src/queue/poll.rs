@@ -61,13 +61,6 @@ impl Polled {
         self.refused.iter()
     }
 
-    /// The same, and what the look before it has refused, which it went on from.
-    pub(super) fn after(mut self, earlier: Self) -> Self {
-        let mut refused = earlier.refused;
-        refused.absorb(std::mem::take(&mut self.refused));
-        Self { refused, ..self }
-    }
-
     fn refuse(&mut self, subject: impl AsRef<Path>, error: Error) {
         crate::session::refused("poll", &error);
         self.refused.add(subject.as_ref(), error);

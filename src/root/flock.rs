@@ -8,7 +8,7 @@
 //!
 //! What remains: it is advisory, so it holds only between users of this crate.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
@@ -20,20 +20,24 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A held lock; it ends when this is dropped, and with the process.
 #[derive(Debug)]
-pub(crate) struct Flock<F: AsFd = OwnedFd> {
-    held: F,
+pub(crate) struct Flock {
+    file: ContainedFile,
     /// The process that took it.
     holder: u32,
 }
 
-impl<F: AsFd> Drop for Flock<F> {
-    /// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
+impl Drop for Flock {
     fn drop(&mut self) {
-        // In a child it is the parent's to give up.
-        if self.holder == std::process::id() {
-            // Should it fail, the lock ends with the last descriptor.
-            let _ = flock(self.held.as_fd(), FlockOperation::Unlock);
-        }
+        release(self.file.as_fd(), self.holder);
+    }
+}
+
+/// A child that was forked meanwhile shares the open file, and closing it here would leave the lock to the child.
+fn release(held: BorrowedFd<'_>, holder: u32) {
+    // In a child it is the parent's to give up.
+    if holder == std::process::id() {
+        // Should it fail, the lock ends with the last descriptor.
+        let _ = flock(held, FlockOperation::Unlock);
     }
 }
 
@@ -54,42 +58,41 @@ impl Flock {
             }
             file => file?,
         };
-        let failed = |errno| match errno {
-            Errno::WOULDBLOCK => Self::busy(path, operation),
-            errno => Error::from_errno(operation, path, errno),
-        };
-        let file = ContainedFile::into_file(file).into();
-        let lock = Self::on(file, FlockOperation::NonBlockingLockExclusive).map_err(failed)?;
+        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Self::busy(path, operation)),
+            Err(errno) => return Err(Error::from_errno(operation, path, errno)),
+        }
+        let lock = Self { file, holder: std::process::id() };
         // Whoever removed the file meanwhile held a lock that is no longer the one at this path.
         lock.is_at(root, path)?.then_some(lock).ok_or_else(|| Self::busy(path, operation))
     }
 
-    /// Takes a lock on the directory itself; `WOULDBLOCK` if somebody else holds one that excludes it.
-    pub(crate) fn try_directory(dir: &Root, operation: FlockOperation) -> rustix::io::Result<Self> {
-        // An open file of its own, so that two threads do not share the lock.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self::on(openat(dir, c".", flags, Mode::empty())?, operation)
+    /// Takes the lock on a file that is open, unless somebody else holds it. Where there are no locks, nobody does.
+    #[cfg(feature = "queue")]
+    pub(crate) fn try_hold(file: ContainedFile) -> Option<Self> {
+        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => None,
+            _ => Some(Self { file, holder: std::process::id() }),
+        }
     }
 
-    fn on(held: OwnedFd, operation: FlockOperation) -> rustix::io::Result<Self> {
-        match flock(&held, operation) {
-            Ok(()) => Ok(Self { held, holder: std::process::id() }),
-            Err(Errno::INTR) => Err(Errno::WOULDBLOCK),
-            Err(errno) => Err(errno),
-        }
+    /// The file that is locked.
+    #[cfg(feature = "queue")]
+    pub(crate) fn file(&mut self) -> &mut ContainedFile {
+        &mut self.file
     }
 
     /// Whether this process holds the very lock that is at `path`.
     pub(crate) fn is_at(&self, root: &Root, path: &Path) -> Result<bool> {
-        let held = describe(self.held.as_fd()).map_err(|errno| Error::from_errno("lock", path, errno))?;
-        let now = root.metadata(path)?;
+        let (now, held) = (root.metadata(path)?, self.file.metadata());
         Ok((now.dev(), now.ino()) == (held.dev(), held.ino()) && self.holder == std::process::id())
     }
 
     /// [`is_at`](Self::is_at) in one call, for a name in a directory that is held.
     #[cfg(feature = "mailbox")]
     pub(crate) fn is_named(&self, directory: &Root, name: &Path) -> Result<bool> {
-        let held = super::Glance::of(&self.held).map_err(|errno| Error::from_errno("lock", name, errno))?;
+        let held = super::Glance::of(&self.file).map_err(|errno| Error::from_errno("lock", name, errno))?;
         let now = directory.glance(name)?;
         Ok(now.is_same_file(&held) && self.holder == std::process::id())
     }
@@ -100,18 +103,36 @@ impl Flock {
     }
 }
 
-#[cfg(feature = "queue")]
-impl Flock<ContainedFile> {
-    /// Takes the lock on a file that is open, unless somebody else holds it. Where there are no locks, nobody does.
-    pub(crate) fn try_hold(held: ContainedFile) -> Option<Self> {
-        match flock(held.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => None,
-            _ => Some(Self { held, holder: std::process::id() }),
+/// A held lock on a directory itself; it ends when this is dropped, and with the process.
+#[derive(Debug)]
+pub(crate) struct DirectoryFlock {
+    dir: OwnedFd,
+    holder: u32,
+}
+
+impl Drop for DirectoryFlock {
+    fn drop(&mut self) {
+        release(self.dir.as_fd(), self.holder);
+    }
+}
+
+impl DirectoryFlock {
+    /// Takes the lock; `WOULDBLOCK` if somebody else holds one that excludes it.
+    pub(crate) fn try_take(dir: &Root, operation: FlockOperation) -> rustix::io::Result<Self> {
+        // An open file of its own, so that two threads do not share the lock.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(dir, c".", flags, Mode::empty())?;
+        match flock(&dir, operation) {
+            Ok(()) => Ok(Self { dir, holder: std::process::id() }),
+            Err(Errno::INTR) => Err(Errno::WOULDBLOCK),
+            Err(errno) => Err(errno),
         }
     }
 
-    /// The file that is locked.
-    pub(crate) fn file(&mut self) -> &mut ContainedFile {
-        &mut self.held
+    /// Whether the directory that is locked is at `path`.
+    pub(crate) fn is_at(&self, root: &Root, path: &Path) -> Result<bool> {
+        let held = describe(self.dir.as_fd()).map_err(|errno| Error::from_errno("lock", path, errno))?;
+        let now = root.metadata(path)?;
+        Ok((now.dev(), now.ino()) == (held.dev(), held.ino()))
     }
 }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::{Issues, blocking};
-use said::{Said, report};
+use said::Said;
 use work::{Stop, interrupted, work};
 
 /// How long a look for requests takes at most; so long does the loop not notice that it should stop.
@@ -64,6 +64,7 @@ struct Service {
     headers: HeaderRules,
     turns: Semaphore,
     limits: Limits,
+    said: Said,
     /// The largest body in the envelope of an answer.
     body_bytes: u64,
 }
@@ -84,14 +85,14 @@ pub async fn serve(
         headers: HeaderRules::default(),
         turns: Semaphore::new(limits.handlers),
         limits,
+        said: Said::new(),
         body_bytes: queue.config().response_bytes(),
     });
     let (stopping, stopped) = watch::channel(None);
     let mut works = Works { service, stop: stopped, tasks: JoinSet::new() };
-    let mut said = Said::new();
     let watcher = Watcher::new();
     if let Some(reason) = watcher.failure() {
-        report("host", &format_args!("no events, each wait ends by a timer: {reason}"));
+        works.service.said.say("no events, each wait ends by a timer", reason);
     }
     let mut watch = queue.watch(&watcher)?;
     let mut due = Instant::now();
@@ -99,9 +100,9 @@ pub async fn serve(
     loop {
         if Instant::now() >= due {
             due = Instant::now() + SWEEP;
-            said = works.keep(&queue, said).await?;
+            works.keep(&queue).await?;
         }
-        let next = works.next(queue.clone(), watch, said);
+        let next = works.next(queue.clone(), watch);
         tokio::pin!(next);
         let mut is_last = false;
         let looked = tokio::select! {
@@ -114,10 +115,10 @@ pub async fn serve(
             }
         };
         let jobs;
-        (jobs, watch, said) = looked?;
+        (jobs, watch) = looked?;
         jobs.into_iter().for_each(|job| works.begin(job));
         if is_last {
-            return works.drain(queue, limits.drain, said).await;
+            return works.drain(queue, limits.drain).await;
         }
     }
 }
@@ -141,12 +142,12 @@ impl Works {
         &self,
         queue: Queue,
         mut watch: Watch,
-        mut said: Said,
-    ) -> impl Future<Output = beneath::Result<(Vec<Job>, Watch, Said)>> + use<> {
+    ) -> impl Future<Output = beneath::Result<(Vec<Job>, Watch)>> + use<> {
+        let service = Arc::clone(&self.service);
         let look = move || {
             let polled = queue.next(&mut watch, std::time::Instant::now() + LOOK)?;
-            said.refused(polled.refused());
-            Ok((polled.jobs, watch, said))
+            service.said.refused(polled.refused());
+            Ok((polled.jobs, watch))
         };
         async {
             blocking(look).await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
@@ -154,26 +155,27 @@ impl Works {
     }
 
     /// Recovers what an earlier host has left, or an answer that could not be saved, and sweeps.
-    async fn keep(&mut self, queue: &Queue, mut said: Said) -> beneath::Result<Said> {
-        let own = queue.clone();
+    async fn keep(&mut self, queue: &Queue) -> beneath::Result<()> {
+        let (own, service) = (queue.clone(), Arc::clone(&self.service));
         let kept = blocking(move || {
             let recovered = own.recover()?;
-            said.refused(recovered.refused());
+            service.said.refused(recovered.refused());
             let swept = own.sweep()?;
-            said.refused(swept.refused());
-            Ok::<_, beneath::Error>((recovered.not_started, recovered.indeterminate, said))
+            service.said.refused(swept.refused());
+            Ok::<_, beneath::Error>((recovered.not_started, recovered.indeterminate))
         });
-        let (jobs, open, said): (Vec<Job>, Vec<Started>, Said) = match kept.await {
+        let (jobs, open): (Vec<Job>, Vec<Started>) = match kept.await {
             Ok(kept) => kept?,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
-        open.into_iter().for_each(|started| drop(self.tasks.spawn(interrupted(started))));
+        open.into_iter()
+            .for_each(|started| drop(self.tasks.spawn(interrupted(Arc::clone(&self.service), started))));
         jobs.into_iter().for_each(|job| self.begin(job));
-        Ok(said)
+        Ok(())
     }
 
     /// Handles what is there until the time is over, and refuses the rest. What was started by then is cut off and answered.
-    async fn drain(mut self, queue: Queue, patience: Duration, mut said: Said) -> beneath::Result<()> {
+    async fn drain(mut self, queue: Queue, patience: Duration) -> beneath::Result<()> {
         let (jobs, mut arrived) = mpsc::unbounded_channel();
         let draining = tokio::task::spawn_blocking(move || {
             // It fails if nobody receives any more, and then the job is recovered by the next host.
@@ -186,7 +188,7 @@ impl Works {
             Ok(drained) => drained?,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
-        said.refused(drained.refused());
+        self.service.said.refused(drained.refused());
         while self.tasks.join_next().await.is_some() {}
         Ok(())
     }

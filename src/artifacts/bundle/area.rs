@@ -13,7 +13,7 @@ use crate::artifacts::disk::blocking;
 use crate::artifacts::state::{Places, lock_named};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafeName;
-use crate::root::{Flock, Root};
+use crate::root::{DirectoryFlock, Root};
 use crate::session::{Listing, Swept};
 
 /// How often a version may be replaced while it is opened.
@@ -27,7 +27,7 @@ const TRIES: u32 = 64;
 pub struct OpenBundle {
     version: Option<String>,
     root: Root,
-    _lock: Flock,
+    _lock: DirectoryFlock,
 }
 
 impl OpenBundle {
@@ -183,7 +183,7 @@ fn open(places: &Places, slot: &Slot) -> Result<OpenBundle> {
     let name = slot.name();
     for _ in 0..TRIES {
         let root = places.workspace.descend(name)?;
-        let lock = match Flock::try_directory(&root, FlockOperation::NonBlockingLockShared) {
+        let lock = match DirectoryFlock::try_take(&root, FlockOperation::NonBlockingLockShared) {
             // Replaced, and about to be removed.
             Err(Errno::WOULDBLOCK) => continue,
             lock => lock.map_err(|errno| Error::from_errno(OPERATION, name, errno))?,

@@ -31,7 +31,7 @@ use crate::artifacts::state::Places;
 use crate::entropy::{hex, unguessable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::SafeName;
-use crate::root::{FileType, Flock, Root};
+use crate::root::{DirectoryFlock, FileType, Root};
 use crate::session::Swept;
 
 /// Before the hash of a name.
@@ -319,7 +319,7 @@ fn is_held(places: &Places, path: &Path) -> Result<bool> {
         // It is no directory.
         Err(_) => return Ok(false),
     };
-    match Flock::try_directory(&dir, FlockOperation::NonBlockingLockExclusive) {
+    match DirectoryFlock::try_take(&dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(_) => Ok(false),
         Err(Errno::WOULDBLOCK) => Ok(true),
         // Its mode lets nobody in, or there are no locks here.

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::geteuid;
 
-use super::super::flock::Flock;
+use super::super::flock::DirectoryFlock;
 use super::super::metadata::{describe, describe_at};
 use super::super::{Access, Policy, Root};
 use crate::error::{Error, ErrorKind, Result};
@@ -82,7 +82,7 @@ impl Seat {
         let failed = |errno| Error::without_subject(operation, errno);
         let start = Instant::now();
         let lock = loop {
-            match Flock::try_directory(&self.0, FlockOperation::NonBlockingLockExclusive) {
+            match DirectoryFlock::try_take(&self.0, FlockOperation::NonBlockingLockExclusive) {
                 Ok(lock) => break lock,
                 Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
                 Err(Errno::WOULDBLOCK) => {
@@ -101,7 +101,7 @@ impl Seat {
 #[derive(Debug)]
 pub(super) struct Taken<'s> {
     seat: &'s Root,
-    _lock: Flock,
+    _lock: DirectoryFlock,
 }
 
 impl Taken<'_> {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Service;
-use super::said::report;
+use super::said::Said;
 use crate::blocking;
 use crate::issues::{Call, Issues};
 
@@ -47,8 +47,8 @@ pub(super) async fn work(service: Arc<Service>, job: Job, stop: Stop) {
     let allowed = match service.routes.check(&request.method, &request.path) {
         Ok(allowed) => allowed,
         Err(denial) => {
-            report(&id, &denial);
-            return refuse(job, 403, &denial.to_string()).await;
+            service.said.say(&id, &denial);
+            return refuse(&service.said, job, 403, &denial.to_string()).await;
         }
     };
     let headers = service.headers.filter(request.headers.iter());
@@ -56,28 +56,28 @@ pub(super) async fn work(service: Arc<Service>, job: Job, stop: Stop) {
     let turn = tokio::select! {
         biased;
         turn = service.turns.acquire() => turn,
-        () = time_is_over(stop.clone()) => return refuse(job, 503, "the service stops").await,
+        () = time_is_over(stop.clone()) => return refuse(&service.said, job, 503, "the service stops").await,
     };
     let (Ok(_turn), Some(endpoint)) = (turn, Issues::endpoint(allowed.route)) else {
-        return refuse(job, 503, "the service cannot take this").await;
+        return refuse(&service.said, job, 503, "the service cannot take this").await;
     };
     // Its turn may have come in the same moment as the end.
     let end = *stop.borrow();
     if end.is_some_and(|end| Instant::now() >= end) {
-        return refuse(job, 503, "the service stops").await;
+        return refuse(&service.said, job, 503, "the service stops").await;
     }
     let mut started = match blocking(move || job.start()).await {
         Ok(Ok(started)) => started,
-        Ok(Err(error)) => return report(&id, &error),
-        Err(error) => return report(&id, &error),
+        Ok(Err(error)) => return service.said.say(&id, &error),
+        Err(error) => return service.said.say(&id, &error),
     };
     let body = std::mem::take(&mut started.request_mut().body);
     let call = Call { endpoint, captures: allowed.captures, headers, body };
     let answer = match handled(&service, call, stop).await {
         Ok(response) => response,
         Err(why) => {
-            report(&id, why);
-            return answered(&id, started, move |started| started.indeterminate(why)).await;
+            service.said.say(&id, why);
+            return answered(&service.said, started, move |started| started.indeterminate(why)).await;
         }
     };
     let most = service.body_bytes;
@@ -86,14 +86,14 @@ pub(super) async fn work(service: Arc<Service>, job: Job, stop: Stop) {
         Some(body) if body.len() as u64 > most => started.answer_from(&answer, body),
         _ => started.answer(&answer),
     };
-    answered(&id, started, send).await;
+    answered(&service.said, started, send).await;
 }
 
 /// Answers a request that an earlier host has started.
-pub(super) async fn interrupted(started: Started) {
-    let (id, why) = (started.id().to_string(), "the service was interrupted after it had begun");
-    report(&id, why);
-    answered(&id, started, move |started| started.indeterminate(why)).await;
+pub(super) async fn interrupted(service: Arc<Service>, started: Started) {
+    let why = "the service was interrupted after it had begun";
+    service.said.say(started.id(), why);
+    answered(&service.said, started, move |started| started.indeterminate(why)).await;
 }
 
 /// What the handler answers, or why it has not.
@@ -119,44 +119,44 @@ async fn handled(service: &Arc<Service>, call: Call, stop: Stop) -> Result<Respo
     }
 }
 
-async fn refuse(job: Job, status: u16, words: &str) {
+async fn refuse(said: &Said, job: Job, status: u16, words: &str) {
     let (id, body) = (job.id().to_string(), json!({ "error": words }).to_string());
     match blocking(move || job.refuse(status, body)).await {
-        Ok(Ok(answered)) => note(&id, answered),
-        Ok(Err(error)) => report(&id, &error),
-        Err(error) => report(&id, &error),
+        Ok(Ok(answered)) => note(said, &id, answered),
+        Ok(Err(error)) => said.say(&id, &error),
+        Err(error) => said.say(&id, &error),
     }
 }
 
 /// Answers; after some tries it is left to the next recovery, which finds it indeterminate.
 async fn answered(
-    id: &str,
+    said: &Said,
     mut started: Started,
     answer: impl Fn(Started) -> Result<Answered, Unanswered> + Send + Sync + 'static,
 ) {
-    let answer = Arc::new(answer);
+    let (id, answer) = (started.id().to_string(), Arc::new(answer));
     for _ in 0..TRIES {
         let answer = Arc::clone(&answer);
         match blocking(move || answer(started)).await {
-            Ok(Ok(answered)) => return note(id, answered),
+            Ok(Ok(answered)) => return note(said, &id, answered),
             Ok(Err(unanswered)) => {
-                report(id, &unanswered.error);
+                said.say(&id, &unanswered.error);
                 started = unanswered.started;
             }
-            Err(error) => return report(id, &error),
+            Err(error) => return said.say(&id, &error),
         }
         sleep(PAUSE).await;
     }
-    report(id, "its answer could not be saved");
+    said.say(&id, "its answer could not be saved");
 }
 
 /// What a guest does with its own directory is its own loss, but not unreported.
-fn note(id: &str, answered: Answered) {
+fn note(said: &Said, id: &str, answered: Answered) {
     match answered {
         Answered::Published => {}
-        Answered::Saved(error) => report(id, &format_args!("answered, and not yet published: {error}")),
-        Answered::Already => report(id, "there was an answer already"),
-        Answered::TooLarge => report(id, "its answer was too large"),
-        _ => report(id, "answered in a way that this program does not know"),
+        Answered::Saved(error) => said.say(id, &format_args!("answered, and not yet published: {error}")),
+        Answered::Already => said.say(id, "there was an answer already"),
+        Answered::TooLarge => said.say(id, "its answer was too large"),
+        _ => said.say(id, "answered in a way that this program does not know"),
     }
 }

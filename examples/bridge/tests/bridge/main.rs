@@ -129,7 +129,7 @@ fn headers_that_are_not_allowed_stay_outside() {
 #[test]
 fn a_request_that_the_guest_forges_is_judged_all_the_same() {
     let Some(world) = World::new() else { return };
-    let _host = world.host(&[]);
+    let host = world.host(&[]);
     world.in_guest(
         r#"
         put() { cat >"draft" && mv draft "requests/$1.json"; }
@@ -158,6 +158,10 @@ END
     wait_until("links and FIFOs are removed", PATIENCE, || world.waiting("requests") == 1);
     assert_eq!(world.journal(), ["Headers "]);
     world.check_outside();
+    host.terminate();
+    let (_, said) = host.end();
+    let lines = said.lines().filter(|line| line.starts_with("bridge_host: directory.json: ")).count();
+    assert_eq!(lines, 1, "what stays is said once: {said}");
 }
 
 #[test]
