@@ -90,8 +90,8 @@ impl Job {
     ///
     /// # Errors
     /// [`AlreadyExists`](ErrorKind::AlreadyExists) if another request of this id is being handled, or the ledger has it by now;
-    /// this one is then removed or answered 409. [`NotFound`](ErrorKind::NotFound) if another worker has recovered it, or it was
-    /// answered because it had waited too long. After any other error it is still claimed, and is recovered.
+    /// this one is then removed or answered 409. [`NotFound`](ErrorKind::NotFound) if another worker has recovered it, which
+    /// locks prevent where the file system has them. After any other error it is still claimed, and is recovered.
     ///
     /// # Races
     /// Of two workers that have it, one starts it. The guest has no part in it.
