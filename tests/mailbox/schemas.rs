@@ -44,6 +44,26 @@ fn corpus() -> Vec<(&'static str, String, Expected)> {
         ("small pages", format!("PRAGMA page_size = 512; {GOOD}"), Expected::Read),
         ("large pages", format!("PRAGMA page_size = 65536; {GOOD}"), Expected::Read),
         ("analyzed", format!("{GOOD} ANALYZE;"), Expected::Read),
+        (
+            "statistics of many samples",
+            format!(
+                "PRAGMA page_size = 65536; {GOOD} CREATE TABLE t ({} x); CREATE INDEX i ON t ({} x); INSERT INTO t(x) VALUES (1); ANALYZE;
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) INSERT INTO sqlite_stat4 SELECT 't', 'i', '1', '0', '0', x'' FROM n;",
+                count(60, &|n| format!("c{n}, ")),
+                count(60, &|n| format!("c{n}, "))
+            ),
+            Expected::Read,
+        ),
+        (
+            "statistics of large samples",
+            format!(
+                "PRAGMA page_size = 65536; {GOOD} CREATE TABLE t ({} x); CREATE INDEX i ON t ({} x); INSERT INTO t(x) VALUES (1); ANALYZE;
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900) INSERT INTO sqlite_stat4 SELECT 't', 'i', '1', '0', '0', zeroblob(8000) FROM n;",
+                count(60, &|n| format!("c{n}, ")),
+                count(60, &|n| format!("c{n}, "))
+            ),
+            Expected::Read,
+        ),
         ("auto vacuum", format!("PRAGMA auto_vacuum = FULL; {GOOD} CREATE TABLE t(x); INSERT INTO t VALUES (zeroblob(50000)); DELETE FROM t;"), Expected::Read),
         ("a view as the table", format!("CREATE VIEW messages_out AS SELECT {VALUES};"), invalid),
         ("an endless view as the table", format!("CREATE VIEW messages_out AS {ENDLESS} SELECT {VALUES} FROM n WHERE i < 0;"), invalid),
