@@ -251,16 +251,20 @@ impl Mailbox {
     /// Writes a copy of what the host has recorded to where the guest reads. A guest that holds a lock on it has no copy for now, and
     /// keeps nobody waiting: the copy is completed later.
     pub(super) fn copy_to_guest(&self, write: impl FnOnce(&Connection) -> rusqlite::Result<()>) {
-        let inbound = self.open_inbound_within(self.config().busy().min(COPY));
+        self.copy_within(self.config().busy().min(COPY), write);
+    }
+
+    fn copy_within(&self, busy: Duration, write: impl FnOnce(&Connection) -> rusqlite::Result<()>) {
+        let inbound = self.open_inbound_within(busy);
         if !inbound.is_ok_and(|inbound| write(&inbound).is_ok()) {
             self.inner.behind.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Completes the copies, if some could not be written.
-    pub(super) fn catch_up(&self, mail: &Connection) {
+    /// Completes the copies, if some could not be written. It waits for no guest: whoever asks will ask again.
+    pub(super) fn catch_up(&self) {
         if self.inner.behind.swap(false, Ordering::Relaxed) {
-            self.copy_to_guest(|inbound| repair(mail, inbound));
+            self.copy_within(Duration::ZERO, |inbound| repair(&self.mail(), inbound));
         }
     }
 
@@ -319,17 +323,9 @@ fn leads_to(path: &Path, directory: &Root) -> bool {
 
 /// Writes to `inbound.db` what a host that died has only noted.
 fn repair(mail: &Connection, inbound: &Connection) -> rusqlite::Result<()> {
-    let wanted = routing::read(mail)?;
-    if let Some(wanted) =
-        wanted.filter(|wanted| routing::read(inbound).ok().flatten().as_ref() != Some(wanted))
-    {
-        routing::write(inbound, &wanted)?;
-    }
-    let missing = marks::unpublished(mail, inbound)?;
-    if missing.is_empty() {
-        return Ok(());
-    }
     sqlite::in_transaction(inbound, |inbound| {
+        routing::copy(mail, inbound)?;
+        let missing = marks::unpublished(mail, inbound)?;
         missing.iter().try_for_each(|(raw, outcome, changed)| marks::publish(inbound, raw, outcome, *changed))
     })
 }

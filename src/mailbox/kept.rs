@@ -42,7 +42,7 @@ impl Mailbox {
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if the session was removed, [`Busy`](crate::ErrorKind::Busy), [`NoSpace`](crate::ErrorKind::NoSpace),
-    /// and the kinds of every resolution. If the guest's copy cannot be written, a later call writes it.
+    /// and the kinds of every resolution. If the guest's copy cannot be written, a later [`take`](Self::take) writes it.
     ///
     /// ```
     /// # use beneath::{MountPoint, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
@@ -61,8 +61,9 @@ impl Mailbox {
     /// ```
     pub fn set_routing(&self, routing: &Routing) -> Result<()> {
         self.alive()?;
-        routing::write(&self.mail(), routing).map_err(|error| failed("set routing", MAIL, &error))?;
-        self.copy_to_guest(|inbound| routing::write(inbound, routing));
+        let mail = self.mail();
+        routing::write(&mail, routing).map_err(|error| failed("set routing", MAIL, &error))?;
+        self.copy_to_guest(|inbound| in_transaction(inbound, |inbound| routing::copy(&mail, inbound)));
         Ok(())
     }
 

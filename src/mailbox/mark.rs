@@ -18,7 +18,7 @@ impl Mailbox {
     /// [pause](super::Retries) is over, or failed if that was the last try.
     ///
     /// What was [sent](Delivered::Done) stays so. When a message of the guest is done or has failed, the guest finds it in the table
-    /// `delivered` of `inbound.db`. If that cannot be written, as while the guest holds a lock on it, a later call writes it.
+    /// `delivered` of `inbound.db`. If that cannot be written, as while the guest holds a lock on it, a later [`take`](Self::take) writes it.
     ///
     /// # Errors
     /// [`Busy`](ErrorKind::Busy), [`NoSpace`](ErrorKind::NoSpace), [`NotFound`](ErrorKind::NotFound) if the session was removed, and the kinds of every

@@ -67,6 +67,15 @@ pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Routing>>
     connection.query_row(sql, (), |row| Routing::of(row, 0)).optional()
 }
 
+/// Gives the guest the routing that the host has. Whoever calls this has the right to write `inbound`: of two hosts the one that
+/// copies last then copies what was set last.
+pub(super) fn copy(mail: &Connection, inbound: &Connection) -> rusqlite::Result<()> {
+    match read(mail)? {
+        Some(wanted) if read(inbound)?.as_ref() != Some(&wanted) => write(inbound, &wanted),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn write(connection: &Connection, routing: &Routing) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO routing (only, channel, platform, thread) VALUES (1, ?1, ?2, ?3)";
     connection.execute(sql, (&routing.channel, &routing.platform, &routing.thread)).map(drop)

@@ -43,12 +43,13 @@ impl Mailbox {
         self.check_lock(lock)?;
         let now = to_millis(SystemTime::now());
         let mut glance = self.glance();
+        // Also where nothing else happens: a guest that held a lock learns what it missed.
+        self.catch_up();
         if self.is_quiet(&mut glance, now)? {
             return Ok(Taken { refused: glance.refused.clone(), ..Taken::default() });
         }
         self.alive()?;
         let mail = self.mail();
-        self.catch_up(&mail);
         // Before all else: what changes from here on is for the next call.
         let version = self.version(&mail)?;
         let fault = |error: rusqlite::Error| failed(OPERATION, MAIL, &error);

@@ -142,6 +142,48 @@ fn a_guest_that_holds_a_lock_keeps_no_mark_back() {
     assert_eq!(texts(&guest, "SELECT channel FROM routing"), ["chat"]);
 }
 
+/// A guest that reads for long misses nothing, although it sends nothing more.
+#[test]
+fn a_copy_that_waited_for_the_guest_is_written_by_the_next_look() {
+    let stage = Stage::new();
+    stage.send(1, "a", "x");
+    let guest = stage.inbound();
+    guest.execute_batch("BEGIN; SELECT count(*) FROM messages_in").unwrap();
+    for message in &stage.take().messages {
+        assert_eq!(stage.mailbox.mark(message, Delivered::Done).unwrap(), Standing::Done);
+    }
+    // Looked at in vain, and from here on nothing changes.
+    for _ in 0..2 {
+        assert!(stage.take().is_complete());
+    }
+    assert_eq!(number(&guest, "SELECT count(*) FROM delivered"), 0);
+    guest.execute_batch("COMMIT").unwrap();
+    assert!(stage.take().is_complete());
+    assert_eq!(texts(&guest, "SELECT id FROM delivered"), ["a"]);
+}
+
+#[test]
+fn the_guest_finds_the_routing_that_was_set_last_also_by_two_hosts_at_once() {
+    let stage = Stage::new();
+    let other = Mailbox::open(&stage.session).unwrap();
+    let hosts = [&stage.mailbox, &other];
+    for round in 0..200 {
+        std::thread::scope(|scope| {
+            for (number, host) in hosts.into_iter().enumerate() {
+                let routing = Routing::default().with_thread(format!("{number} in {round}"));
+                scope.spawn(move || host.set_routing(&routing).unwrap());
+            }
+        });
+        // A copy that one kept the other from writing.
+        let lock = stage.session.try_lock().unwrap();
+        for host in hosts {
+            assert!(host.take(&lock, 1).unwrap().is_complete());
+        }
+        let kept = stage.mailbox.routing().unwrap().unwrap();
+        assert_eq!(texts(&stage.inbound(), "SELECT thread FROM routing"), [kept.thread().unwrap()]);
+    }
+}
+
 #[test]
 fn a_row_that_cannot_be_written_takes_its_files_along() {
     let stage = Stage::new();
