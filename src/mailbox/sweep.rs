@@ -2,8 +2,9 @@
 //!
 //! Problem: messages and marks grow without end, and a mark that is removed too early has its message sent again.
 //!
-//! Defence: a mark goes only if the guest's database, read just now, has no such message any more. A message that the host has
-//! posted goes together with its mark. The last number that was given stays, so that no number is given twice.
+//! Defence: a mark goes only if the guest's table of messages, read just now, has no such message any more. Where there is no such
+//! table nothing is known, and the marks stay. A message that the host has posted goes together with its mark, whatever the guest
+//! does. The last message that was put stays, so that no message for the guest has the number of another.
 //!
 //! What remains: a guest that writes a message again after its mark is gone sends it again.
 
@@ -18,7 +19,7 @@ use super::marks::millis;
 use super::outbound::{Origin, key};
 use super::retries::to_millis;
 use super::sqlite::{INBOUND, MAIL, failed, in_transaction};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
 use crate::report::Leftovers;
 
@@ -56,7 +57,8 @@ impl Mailbox {
     /// changed for `older_than`.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put). A database of the guest's that cannot be read is in the report.
+    /// Those of [`put`](Self::put). A database of the guest's that is not there, has no messages' table or cannot be read is in the
+    /// report, and the marks of its messages stay.
     ///
     /// # Races
     /// A guest that removes a message and writes it again meanwhile has it sent again.
@@ -67,38 +69,43 @@ impl Mailbox {
         let inbound = self.open_inbound()?;
         let messages = in_transaction(&inbound, |inbound| sweep_messages(inbound, before));
         swept.messages = messages.map_err(|error| failed(OPERATION, INBOUND, &error))? as u64;
-        match self.ids_of_guest() {
-            Ok(ids) => {
-                let fault = |error: &rusqlite::Error| failed(OPERATION, MAIL, error);
-                let gone = {
-                    let mail = self.mail();
-                    let gone = old_marks(&mail, before).map_err(|error| fault(&error))?;
-                    gone.into_iter().filter(|(key, _)| !ids.contains(key)).collect::<Vec<_>>()
-                };
-                // First the copies: a mark whose copy is gone is published again, and nothing else.
-                let forget = |inbound: &Connection| {
-                    let mut delete = inbound.prepare("DELETE FROM delivered WHERE id = ?1")?;
-                    gone.iter()
-                        .filter_map(|(_, raw)| raw.as_ref())
-                        .try_for_each(|raw| delete.execute([raw]).map(drop))
-                };
-                in_transaction(&inbound, forget).map_err(|error| failed(OPERATION, INBOUND, &error))?;
-                in_transaction(&self.mail(), |mail| sweep_marks(mail, &gone))
-                    .map_err(|error| fault(&error))?;
-                swept.marks = gone.len() as u64;
-                self.look_again();
+        let ids = match self.ids_of_guest() {
+            Ok(ids) => Some(ids),
+            Err(error) => {
+                swept.left.add(self.outbound(), error);
+                None
             }
-            Err(error) => swept.left.add(self.outbound(), error),
-        }
+        };
+        // Those of the host's own messages are none of the guest's business.
+        let is_gone = |key: &String, raw: &Option<String>| {
+            raw.is_none() || ids.as_ref().is_some_and(|ids| !ids.contains(key))
+        };
+        let fault = |error: rusqlite::Error| failed(OPERATION, MAIL, &error);
+        let mut gone = old_marks(&self.mail(), before).map_err(fault)?;
+        gone.retain(|(key, raw)| is_gone(key, raw));
+        // First the copies: a mark whose copy is gone is published again, and nothing else.
+        let forget = |inbound: &Connection| {
+            let mut delete = inbound.prepare("DELETE FROM delivered WHERE id = ?1")?;
+            gone.iter()
+                .filter_map(|(_, raw)| raw.as_ref())
+                .try_for_each(|raw| delete.execute([raw]).map(drop))
+        };
+        in_transaction(&inbound, forget).map_err(|error| failed(OPERATION, INBOUND, &error))?;
+        in_transaction(&self.mail(), |mail| sweep_marks(mail, &gone)).map_err(fault)?;
+        swept.marks = gone.len() as u64;
+        self.look_again();
         Ok(swept)
     }
 
     /// The keys of all messages that the guest's database has.
     fn ids_of_guest(&self) -> Result<HashSet<String>> {
         let mut ids = HashSet::new();
-        let Some(image) = self.read_outbound(OPERATION)?.filter(|image| image.has("messages_out")) else {
-            return Ok(ids);
+        let Some(image) = self.read_outbound(OPERATION)? else {
+            return Err(Error::new(OPERATION, self.outbound(), ErrorKind::NotFound));
         };
+        if !image.has("messages_out") {
+            return Err(image.refuse(ErrorKind::InvalidData, "has no table messages_out"));
+        }
         let sql =
             "SELECT id FROM messages_out NOT INDEXED WHERE typeof(id) = 'text' AND octet_length(id) <= 512";
         image.for_each(sql, |row| {

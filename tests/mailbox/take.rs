@@ -249,3 +249,26 @@ fn a_sweep_removes_what_is_done_and_no_mark_whose_message_is_there() {
     let swept = stage.mailbox.sweep(Duration::ZERO).unwrap();
     assert_eq!((swept.marks, swept.is_complete()), (0, false));
 }
+
+/// A guest that hides its messages for a while does not have them sent again.
+#[test]
+fn a_sweep_keeps_the_marks_of_messages_that_are_hidden() {
+    for hidden in [None, Some(Vec::new()), Some(crate::support::database("CREATE TABLE t(x)"))] {
+        let stage = Stage::new();
+        stage.mailbox.post(&Post::new(&MessageId::new("p"), "chat", "")).unwrap();
+        stage.send(1, "a", "");
+        for message in &stage.take().messages {
+            stage.mark(message, Delivered::Done);
+        }
+        std::fs::rename(stage.guest("outbound.db"), stage.guest("kept.db")).unwrap();
+        if let Some(bytes) = &hidden {
+            stage.plant_bytes(bytes);
+        }
+        let swept = stage.mailbox.sweep(Duration::ZERO).unwrap();
+        // That of the host's own message goes.
+        assert_eq!((swept.marks, swept.is_complete()), (1, false), "{hidden:?}");
+        std::fs::rename(stage.guest("kept.db"), stage.guest("outbound.db")).unwrap();
+        assert!(stage.take().messages.is_empty(), "{hidden:?}");
+        assert!(stage.mailbox.sweep(Duration::ZERO).unwrap().is_complete());
+    }
+}
