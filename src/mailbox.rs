@@ -75,6 +75,8 @@
 //! | in [`mark`](Mailbox::mark), before its transaction ends | the state of before | the message is taken again |
 //! | in `mark`, after it | the mark, and not yet the guest's copy of it | the next [`open`](Mailbox::open) completes it |
 //! | in [`set_routing`](Mailbox::set_routing), between the two | the new routing, and the guest's copy of the old one | likewise |
+//! | in [`sweep`](Mailbox::sweep), between its three transactions | the marks, and not all of the guest's copies of them | the next `open` writes these again, and the next `sweep` removes both |
+//! | in [`post`](Mailbox::post), [`settle`](Mailbox::settle), [`retry`](Mailbox::retry) | all of it or nothing: one transaction | call it again |
 //! | in [`open`](Mailbox::open) | databases without tables, or of the version before | the next `open` goes on |
 //!
 //! A power cut is a crash too. A transaction that was reported survives it, if the share has

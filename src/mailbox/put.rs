@@ -31,7 +31,7 @@ impl Mailbox {
     /// attachment to `files_in`, with its path for the guest or why it was refused.
     ///
     /// The number of the message is even, and larger than any of the host's and than any of the guest's that a
-    /// [`take`](Self::take) has seen. A message whose id is there already is not written again, and neither are its files.
+    /// [`take`](Self::take) of this mailbox or its clones has seen, or one of another before this was opened. A message whose id is there already is not written again, and neither are its files.
     ///
     /// An attachment that is refused does not keep the message back; [`Put::refused`] lists it. If this fails, there is no message,
     /// and the files that it had written are gone, but for those that [cannot be removed](Delivery::rollback).

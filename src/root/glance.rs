@@ -6,7 +6,8 @@
 //! change in the same tick of the clock as the one before may have the same time, so it counts only once that is past, and only on
 //! file systems that this kernel stamps itself.
 //!
-//! What remains: a guest that writes through a mapping is noticed when the kernel writes the page back.
+//! What remains: a guest that writes through a mapping is noticed when it first writes to a page, and then not until the kernel has
+//! written the page back and the guest writes again; on tmpfs, which writes nothing back, never.
 
 use std::os::fd::AsFd;
 use std::path::{Component, Path};

@@ -165,8 +165,8 @@ impl Session {
     ///
     /// # Races
     /// A change that is under way may be reported before [`read_db`](Self::read_db) can read it. A guest can put back the times and
-    /// the counter that it has changed, but not the time of that. What it writes through a mapping, which SQLite does not, shows
-    /// later.
+    /// the counter that it has changed, but not the time of that. What it writes through a mapping, which SQLite does not, may not
+    /// show before it writes otherwise; [`read_db`](Self::read_db) reads it all the same.
     pub fn db_changed<'p>(&self, path: impl Into<Spelled<'p>>, last: &DbStamp) -> Result<bool> {
         self.db_is(path, &mut last.clone()).map(|same| !same)
     }
