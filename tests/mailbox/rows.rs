@@ -7,7 +7,7 @@ use beneath::mailbox::{
 };
 use beneath::{ErrorKind, MessageId};
 
-use crate::support::{Stage, contents, ids, number, refused, texts};
+use crate::support::{Stage, contents, cpu_time, ids, number, refused, texts};
 
 /// A table that takes anything.
 const LOOSE: &str = "CREATE TABLE messages_out (id, seq, kind, content, in_reply_to, channel, platform, thread, deliver_after);
@@ -232,4 +232,20 @@ fn the_status_of_the_guest_is_kept() {
     std::thread::sleep(Duration::from_millis(2));
     assert!(stage.mailbox.put(Inbound::new(&MessageId::new("m"), "chat", "")).unwrap().is_complete());
     assert!(stage.mailbox.last_active().unwrap().unwrap() > active, "a message counts");
+}
+
+/// Acks of messages that nobody has put cost about what reading them costs.
+#[test]
+fn many_acks_of_nothing_are_settled_in_time() {
+    let stage = Stage::new();
+    assert!(stage.mailbox.put(Inbound::new(&MessageId::new("m7"), "chat", "")).unwrap().is_complete());
+    let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 99000) \
+                INSERT INTO acks SELECT 'm' || i, 'completed', 1 FROM n";
+    stage.outbound().execute_batch(many).unwrap();
+    let start = cpu_time();
+    assert_eq!(stage.mailbox.acks().unwrap().acks.len(), 99_000);
+    let (reading, start) = (cpu_time() - start, cpu_time());
+    assert_eq!(stage.mailbox.settle().unwrap().completed, 1);
+    let settling = cpu_time() - start;
+    assert!(settling < 5 * reading, "{settling:?}, and reading took {reading:?}");
 }
