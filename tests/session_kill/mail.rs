@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use beneath::mailbox::{Delivered, Earlier, Inbound, Mailbox, MailboxConfig, Retries};
+use beneath::mailbox::{Delivered, Earlier, Inbound, Mailbox, MailboxConfig, Retries, Routing};
 use beneath::{
     MessageId, MountPoint, ResolverChoice, Root, Session, Sessions, SessionsConfig, ambient_authority,
 };
@@ -27,7 +28,7 @@ fn mail_session(dir: &Path, resolver: ResolverChoice) -> Session {
 }
 
 fn mailbox(dir: &Path, resolver: ResolverChoice) -> Mailbox {
-    let config = MailboxConfig::default().with_retries(Retries::new(5, std::time::Duration::ZERO));
+    let config = MailboxConfig::default().with_retries(Retries::new(5, Duration::ZERO));
     Mailbox::open_with(&mail_session(dir, resolver), config).unwrap()
 }
 
@@ -63,7 +64,7 @@ enum Doubt {
 
 /// The loop of the documentation. The receiver has a message once it has its file.
 fn send_all(dir: &Path, mailbox: &Mailbox, doubt: Doubt) {
-    let lock = mailbox.session().lock_within(std::time::Duration::from_secs(60)).unwrap();
+    let lock = mailbox.session().lock_within(Duration::from_secs(60)).unwrap();
     let taken = mailbox.take(&lock, 16).unwrap();
     assert!(taken.is_complete());
     for message in &taken.messages {
@@ -157,6 +158,45 @@ fn judge_put(dir: &Path, resolver: ResolverChoice) -> Verdict {
     }
 }
 
+/// All is sent, and the guest has removed the first: its mark may go, and no other.
+fn judge_sweep(dir: &Path, resolver: ResolverChoice) -> Verdict {
+    let mailbox = mailbox(dir, resolver);
+    send_all(dir, &mailbox, Doubt::Send);
+    for _ in 0..2 {
+        let swept = mailbox.sweep(Duration::ZERO).map_err(text)?;
+        if !swept.is_complete() {
+            return Err(format!("{swept:?}"));
+        }
+        send_all(dir, &mailbox, Doubt::GiveUp);
+    }
+    let copies = texts(&inbound(dir), "SELECT id || ' ' || outcome FROM delivered ORDER BY id");
+    match MESSAGES.map(|id| sent(dir, id)) {
+        [1, 1, 1] if copies == ["b delivered", "c delivered"] => sound(dir),
+        sent => Err(format!("sent {sent:?} times, and {copies:?}")),
+    }
+}
+
+fn routing(thread: &str) -> Routing {
+    Routing::default().with_channel("chat").with_thread(thread)
+}
+
+/// The host and the guest have the same, the one before or the new one.
+fn judge_routing(dir: &Path, resolver: ResolverChoice) -> Verdict {
+    let mailbox = mailbox(dir, resolver);
+    let kept = mailbox.routing().map_err(text)?;
+    let copy = texts(&inbound(dir), "SELECT thread FROM routing");
+    match copy.as_slice() {
+        [thread] if kept == Some(routing(thread)) && ["old", "new"].contains(&thread.as_str()) => {}
+        copy => return Err(format!("{kept:?}, and the guest has {copy:?}")),
+    }
+    // A journal that had not begun is in nobody's way, and goes with the next.
+    mailbox.set_routing(&routing("next")).map_err(text)?;
+    match texts(&inbound(dir), "SELECT thread FROM routing").as_slice() {
+        [thread] if thread == "next" => sound(dir),
+        copy => Err(format!("the guest has {copy:?}")),
+    }
+}
+
 pub(crate) const MAIL: &[Work] = &[
     Work {
         name: "mailbox: put",
@@ -200,6 +240,33 @@ pub(crate) const MAIL: &[Work] = &[
             Box::new(move || drop(Mailbox::open(&session).unwrap()))
         },
         judge: judge_put,
+        ..COLLECT
+    },
+    Work {
+        name: "mailbox: sweep",
+        least: 20,
+        prepare: |dir| {
+            prepare(dir);
+            send_all(dir, &mailbox(dir, ResolverChoice::Auto), Doubt::Send);
+            let guest = Connection::open(dir.join("s/guest/outbound.db")).unwrap();
+            guest.execute_batch("DELETE FROM messages_out WHERE id = 'a'").unwrap();
+        },
+        work: |dir, resolver| {
+            let mailbox = mailbox(dir, resolver);
+            Box::new(move || assert_eq!(mailbox.sweep(Duration::ZERO).unwrap().marks, 1))
+        },
+        judge: judge_sweep,
+        ..COLLECT
+    },
+    Work {
+        name: "mailbox: routing",
+        least: 20,
+        prepare: |dir| mailbox(dir, ResolverChoice::Auto).set_routing(&routing("old")).unwrap(),
+        work: |dir, resolver| {
+            let mailbox = mailbox(dir, resolver);
+            Box::new(move || mailbox.set_routing(&routing("new")).unwrap())
+        },
+        judge: judge_routing,
         ..COLLECT
     },
     // The row first, then the files.
