@@ -9,7 +9,6 @@
 //! What remains: texts are any texts.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
@@ -22,7 +21,7 @@ use super::outbound::{Earlier, Origin, Outbound, Taken, key};
 use super::pending::Pending;
 use super::routing::Routing;
 use super::seq::Seq;
-use super::sqlite::{MAIL, failed, in_snapshot};
+use super::sqlite::in_snapshot;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::MessageId;
 use crate::report::Leftovers;
@@ -66,31 +65,37 @@ impl<'l> Look<'l> {
         Ok(Self { mailbox, mail, marks, now, due: None, spent, pending, refused })
     }
 
-    /// Looks at what the guest has written; what cannot be read as a whole is refused as a whole.
-    pub(super) fn guest(&mut self) -> Option<DbStamp> {
+    /// Looks at what the guest has written; what cannot be read as a whole is refused as a whole. An error is one of the host's own
+    /// database, for which no guest's is refused.
+    pub(super) fn guest(&mut self) -> rusqlite::Result<Option<DbStamp>> {
         let bytes = match self.mailbox.outbound_bytes() {
-            Ok(bytes) => bytes?,
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
             Err(error) => {
                 self.refused.add(self.mailbox.outbound(), error);
-                return None;
+                return Ok(None);
             }
         };
         let stamp = bytes.stamp().clone();
         let image = self.mailbox.open_image(OPERATION, &bytes);
         // The image has a copy.
         drop(bytes);
-        if let Err(error) = image.and_then(|image| self.scan(&image)) {
-            // What was found before it went wrong is not trusted either, and looking again at once would find the same.
-            (self.pending, self.spent) = (Pending::of_at_most(self.pending.most()), Vec::new());
-            self.refused = Leftovers::one(self.mailbox.outbound(), error);
-            self.due = Some(self.now.saturating_add(millis(REST)));
+        match image.map_err(Fault::Guest).and_then(|image| self.scan(&image)) {
+            Ok(()) => {}
+            Err(Fault::Host(error)) => return Err(error),
+            Err(Fault::Guest(error)) => {
+                // What was found before it went wrong is not trusted either, and looking again at once would find the same.
+                (self.pending, self.spent) = (Pending::of_at_most(self.pending.most()), Vec::new());
+                self.refused = Leftovers::one(self.mailbox.outbound(), error);
+                self.due = Some(self.now.saturating_add(millis(REST)));
+            }
         }
-        Some(stamp)
+        Ok(Some(stamp))
     }
 
-    fn scan(&mut self, image: &Image) -> Result<()> {
+    fn scan(&mut self, image: &Image) -> Result<(), Fault> {
         if !image.has(TABLE) {
-            let refuse = || Err(image.refuse(ErrorKind::InvalidData, "has no table messages_out"));
+            let refuse = || Err(image.refuse(ErrorKind::InvalidData, "has no table messages_out").into());
             return if image.is_empty() { Ok(()) } else { refuse() };
         }
         let bytes = i64::try_from(self.mailbox.config().content_bytes()).unwrap_or(i64::MAX);
@@ -113,9 +118,8 @@ impl<'l> Look<'l> {
         );
         let mut seen = 0;
         let mail = self.mail;
-        in_snapshot(mail, |_| image.for_each(&sql, |row| self.judge(row, &mut seen)))
-            .map_err(|Fault(error)| error)?;
-        self.note_seen(seen).map_err(|error| failed(OPERATION, MAIL, &error))
+        in_snapshot(mail, |_| image.for_each(&sql, |row| self.judge(row, &mut seen)))?;
+        Ok(self.note_seen(seen)?)
     }
 
     /// Judges one row; texts that are too long were not loaded.
@@ -278,17 +282,20 @@ fn text(row: &Row<'_>, column: usize) -> Option<String> {
 }
 
 /// An error of either database.
-struct Fault(Error);
+enum Fault {
+    Guest(Error),
+    Host(rusqlite::Error),
+}
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        Self(error)
+        Self::Guest(error)
     }
 }
 
 impl From<rusqlite::Error> for Fault {
     /// Those of the guest's database are errors of this crate by then.
     fn from(error: rusqlite::Error) -> Self {
-        Self(failed(OPERATION, Path::new(MAIL), &error))
+        Self::Host(error)
     }
 }

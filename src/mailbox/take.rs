@@ -54,7 +54,7 @@ impl Mailbox {
         let version = self.version(&mail)?;
         let fault = |error: rusqlite::Error| failed(OPERATION, MAIL, &error);
         let mut look = Look::new(self, &mail, now, max).map_err(fault)?;
-        let stamp = look.guest();
+        let stamp = look.guest().map_err(fault)?;
         look.posted().map_err(fault)?;
         let taken = look.hand_out();
         let Look { due, spent, .. } = look;

@@ -272,3 +272,16 @@ fn a_sweep_keeps_the_marks_of_messages_that_are_hidden() {
         assert!(stage.mailbox.sweep(Duration::ZERO).unwrap().is_complete());
     }
 }
+
+/// An error of the host's own database is no fault of the guest's, and its messages do not wait for it.
+#[test]
+fn what_the_host_cannot_write_is_no_refusal_of_the_guests_database() {
+    let stage = Stage::with_config(MailboxConfig::default().with_busy(Duration::from_millis(20)));
+    stage.send(1, "a", "");
+    let other = rusqlite::Connection::open(stage.path().join("sessions/s/host/state/mail.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let lock = stage.session.try_lock().unwrap();
+    assert_eq!(stage.mailbox.take(&lock, 1).unwrap_err().kind(), ErrorKind::Busy);
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(ids(&stage.mailbox.take(&lock, 1).unwrap()), ["a"]);
+}
