@@ -229,6 +229,37 @@ fn a_guest_that_never_stops_causes_no_more_than_a_look_each_pause() {
     });
 }
 
+/// Another thread reads the events, so that there is one at each wait, also at those after the deadline.
+#[test]
+fn a_guest_that_never_stops_keeps_nobody_beyond_the_deadline() {
+    const MOST: u32 = 20;
+    let stage = Stage::new(ResolverChoice::Auto);
+    let (stop, watcher) = (AtomicBool::new(false), Watcher::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = fs::create_dir(stage.guest("outbox/x"));
+                let _ = fs::remove_dir(stage.guest("outbox/x"));
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                watcher.dispatch_within(Duration::from_millis(10));
+            }
+        });
+        let mut watch = watcher.watch(&stage.session, Part::Outbox);
+        let (deadline, mut late) = (Instant::now() + Duration::from_millis(50), 0);
+        let found = watch.wait_for(deadline, || {
+            late += u32::from(Instant::now() >= deadline);
+            // Long enough for an event.
+            thread::sleep(Duration::from_millis(20));
+            Ok::<_, Error>((late >= MOST).then_some(()))
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(found.unwrap(), None, "{late} looks after the deadline");
+    });
+}
+
 #[test]
 fn a_directory_that_goes_and_comes_back_is_watched_again() {
     with_each_resolver(|stage| {

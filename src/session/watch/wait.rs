@@ -86,17 +86,18 @@ impl Watch {
         mut look: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
         self.interval = SHORT;
-        let mut wake = Wake::Changed;
         loop {
+            // Whatever ends the waits: a guest can end each of them by an event.
+            let is_last = Instant::now() >= deadline;
             self.arm()?;
             if let found @ Some(_) = look()? {
                 self.found();
                 return Ok(found);
             }
-            if wake == Wake::Deadline {
+            if is_last {
                 return Ok(None);
             }
-            wake = self.wait(deadline);
+            let wake = self.wait(deadline);
             // Most likely it is there. If so, the next call asks for the next event, before it looks.
             if std::mem::take(&mut self.fruitful)
                 && wake == Wake::Changed
