@@ -317,6 +317,11 @@ impl Shared {
         locked(&self.unpublished).contains_key(id)
     }
 
+    /// Whether as many answers wait to be published as may be in flight.
+    pub(super) fn is_backed_up(&self) -> bool {
+        locked(&self.unpublished).len() >= self.config.in_flight()
+    }
+
     /// Nothing more is to be done about this answer.
     pub(super) fn drop_saved(&self, id: &RequestId) {
         let dropped = locked(&self.unpublished).remove(id);

@@ -1,9 +1,10 @@
 //! A guest that fills its queue.
 
 use std::fs::{self, File};
-use std::time::Instant;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
 
-use beneath::queue::{QueueConfig, Request};
+use beneath::queue::{Overflow, QueueConfig, Request};
 use beneath::session::Watcher;
 use beneath_kit::naive::queue::NaiveQueue;
 use beneath_kit::{child, env};
@@ -91,6 +92,33 @@ fn a_flood_of_bad_requests_is_answered_bit_by_bit() {
     let swept = stage.queue.sweep().unwrap();
     assert_eq!((swept.removed, swept.kept), (7, 3));
     assert_eq!(names(&stage.guest("responses")), ["r7.json", "r8.json", "r9.json"], "the oldest go");
+}
+
+/// Nothing can be published, so each refusal stays on the host's side.
+#[test]
+fn a_guest_that_takes_no_answers_fills_no_more_than_its_share_of_the_host() {
+    let config = QueueConfig::default().with_in_flight(2).with_overflow(Overflow::Reject);
+    for config in [config, config.with_waiting_age(Duration::ZERO)] {
+        let stage = Stage::with(config);
+        fs::remove_dir(stage.guest("responses")).unwrap();
+        symlink(stage.arena.outside(), stage.guest("responses")).unwrap();
+        let all: Vec<String> = (0..30).map(|number| format!("r{number}")).collect();
+        all.iter().for_each(|name| stage.submit_id(name));
+        let mut jobs = Vec::new();
+        for _ in 0..5 {
+            let polled = stage.poll();
+            assert!(polled.more);
+            jobs.extend(polled.jobs);
+        }
+        // As many as are in flight, and as many answers.
+        assert!(stage.states().len() <= 4, "{:?}", stage.states());
+        stage.queue.repair().unwrap();
+        jobs.into_iter().for_each(handle);
+        for _ in 0..5 {
+            stage.serve();
+        }
+        assert!(all.iter().all(|name| stage.status(name).is_some()), "nobody is forgotten");
+    }
 }
 
 #[test]
