@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::poll::{Mode, Polled, poll};
+use super::refusal::Refusal;
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::report::Leftovers;
@@ -55,6 +56,14 @@ impl Drained {
         self.more = more;
         jobs
     }
+
+    fn refuse(&mut self, job: Job) {
+        let subject = job.id().as_str().to_owned();
+        match job.refuse_with(&Refusal::Stopping.response()) {
+            Ok(_) => self.answered += 1,
+            Err(error) => self.refused.add(subject, error),
+        }
+    }
 }
 
 pub(super) fn drain(
@@ -73,13 +82,7 @@ pub(super) fn drain(
                     handle(job);
                     drained.handled += 1;
                 }
-                false => {
-                    let subject = job.id().as_str().to_owned();
-                    match job.refuse_with(&super::refusal::Refusal::Stopping.response()) {
-                        Ok(_) => drained.answered += 1,
-                        Err(error) => drained.refused.add(subject, error),
-                    }
-                }
+                false => drained.refuse(job),
             }
         }
         if none && !drained.more {
@@ -94,8 +97,8 @@ pub(super) fn drain(
     for _ in 0..PASSES {
         let polled = poll(shared, Mode::Refuse)?;
         let idle = polled.answered == 0;
-        // None: what it takes it refuses.
-        drop(drained.add(polled));
+        // What it takes it refuses; these were locked, and are not any more.
+        drained.add(polled).into_iter().for_each(|job| drained.refuse(job));
         if idle && !drained.more {
             break;
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use beneath::queue::{Answered, Outcome, QueueConfig, Response};
 use beneath::{ErrorKind, SessionsConfig};
@@ -260,4 +261,18 @@ fn a_ledger_that_was_longer_is_read_from_its_end() {
         assert_eq!(stage.status(name), Some(status), "{name}");
     }
     assert!(fs::read_to_string(stage.host("ledger")).unwrap().lines().count() <= 4);
+}
+
+/// The guest gives its lock up when the service stops.
+#[test]
+fn what_was_locked_until_the_drain_is_refused_and_not_dropped() {
+    let stage = Stage::new();
+    stage.submit_id("a");
+    let lock = fs::File::open(stage.guest("requests/a.json")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(stage.poll().jobs.len(), 0);
+    drop(lock);
+    let drained = stage.queue.drain(Duration::ZERO, drop).unwrap();
+    assert_eq!((drained.answered, stage.status("a")), (1, Some(503)));
+    assert_eq!((stage.states().len(), stage.queue.in_flight()), (0, 0));
 }
