@@ -264,12 +264,19 @@ fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Po
             polled.refuse(&name, error.with_detail("is locked by another worker or by the guest"));
             shared.keep_held(id, slot);
         }
-        Ok(Loaded::Discarded(error)) | Err(error) => polled.refuse(&name, error),
+        Ok(Loaded::Discarded(error)) => polled.refuse(&name, error),
+        Err(error) => {
+            polled.refuse(&name, error);
+            // It is claimed, or its answer waits to be saved: no other poll finds it.
+            if !shared.is_saved(id) {
+                shared.keep_held(id, shared.slots.count());
+            }
+        }
         Ok(Loaded::Gone) => {}
     }
 }
 
-/// Tries once more to take what was locked. It counts as in flight: a guest that locks its own requests fills its own queue.
+/// Tries once more to take what was locked, or could not be read. It counts as in flight: a guest that locks its own requests fills its own queue.
 fn take_held(shared: &Arc<Shared>, polled: &mut Polled) {
     for (id, slot) in shared.take_held() {
         let loaded = load(shared, &id, Step::Claimed, Known::default(), slot);

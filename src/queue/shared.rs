@@ -82,7 +82,7 @@ pub(super) struct Shared {
     pub(super) slots: Arc<Slots>,
     cursor: Mutex<Option<Cursor>>,
     unpublished: Mutex<BTreeMap<RequestId, Unpublished>>,
-    /// Claimed here, and locked by somebody else.
+    /// Claimed here, and locked by somebody else or not to be read.
     held: Mutex<BTreeMap<RequestId, Slot>>,
     ledger: Option<Ledger>,
     progress: Mutex<Instant>,
@@ -297,7 +297,7 @@ impl Shared {
         (published, failed)
     }
 
-    /// Notes that somebody else has locked what was claimed here.
+    /// Notes that what was claimed here cannot be had yet.
     pub(super) fn keep_held(&self, id: &RequestId, slot: Slot) {
         let before = locked(&self.held).insert(id.clone(), slot);
         // Not under the lock: it rings.

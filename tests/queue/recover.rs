@@ -276,3 +276,19 @@ fn what_was_locked_until_the_drain_is_refused_and_not_dropped() {
     assert_eq!((drained.answered, stage.status("a")), (1, Some(503)));
     assert_eq!((stage.states().len(), stage.queue.in_flight()), (0, 0));
 }
+
+/// It is claimed, so no later poll finds it in the guest's directory.
+#[test]
+fn a_request_that_could_not_be_judged_is_judged_by_the_next_poll() {
+    let stage = Stage::with(QueueConfig::default().with_ledger(4));
+    stage.submit_id("a");
+    fs::create_dir(stage.host("ledger")).unwrap();
+    for _ in 0..2 {
+        let polled = stage.poll();
+        assert_eq!((polled.jobs.len(), polled.refused.total), (0, 1));
+        assert_eq!(stage.queue.in_flight(), 1);
+    }
+    fs::remove_dir(stage.host("ledger")).unwrap();
+    assert_eq!((stage.serve(), stage.status("a")), (1, Some(200)));
+    assert_eq!(stage.queue.in_flight(), 0);
+}
