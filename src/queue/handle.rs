@@ -15,7 +15,7 @@ use super::sweep::sweep;
 use crate::error::Result;
 use crate::name::GuestPath;
 use crate::root::Root;
-use crate::session::{Session, Swept, Wake, Watch, Watcher};
+use crate::session::{Session, Swept, Watch, Watcher};
 
 /// How long a full queue waits for room at a time; a look is due by then.
 const FULL: Duration = Duration::from_secs(1);
@@ -235,8 +235,9 @@ impl Queue {
         Ok(watcher.watch_beneath(Some(session), Arc::new(root.try_clone()?), GuestPath::new(path)?))
     }
 
-    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. If there are none by then, the report is that of
-    /// the last look. What the guest leaves in the way, such as a directory with the name of a request, does not end the wait.
+    /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. What the guest leaves in the way, such as a
+    /// directory with the name of a request, ends no wait: it is refused by each look. If there are no requests by then, the report is
+    /// that of the last look at all that there is.
     ///
     /// # Errors
     /// As [`poll`](Self::poll) and [`Watch::arm`].
@@ -261,28 +262,30 @@ impl Queue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn next(&self, watch: &mut Watch, deadline: Instant) -> Result<Polled> {
-        // The first change most likely is a request. If it is, the next call asks for the next event, before it looks.
-        let (mut is_likely, mut is_there) = (true, false);
+        let mut last = Polled::default();
         loop {
-            if !is_there {
-                watch.arm()?;
-            }
-            let polled = self.poll()?;
-            if polled.changed {
-                watch.found();
+            let found = watch.wait_for(deadline, || {
+                let polled = self.poll()?;
+                let is_rest = last.goes_on;
+                let earlier = std::mem::take(&mut last);
+                let polled = if is_rest { polled.after(earlier) } else { polled };
+                if polled.changed || polled.more {
+                    return Ok::<_, crate::Error>(Some(polled));
+                }
+                last = polled;
+                Ok(None)
+            })?;
+            let Some(polled) = found else { return Ok(last) };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if polled.changed || left.is_zero() {
                 return Ok(polled);
             }
-            if Instant::now() >= deadline {
-                return Ok(polled);
-            }
-            if std::mem::take(&mut is_there) {
-                continue;
-            }
-            match polled.more {
+            last = polled;
+            match self.shared.slots.is_full() {
                 // No event comes when there is room again.
-                true if self.shared.slots.is_full() => self.shared.slots.wait(deadline, FULL),
-                true => drop(watch.wait(deadline.min(Instant::now() + BEHIND))),
-                false => is_there = watch.wait(deadline) == Wake::Changed && std::mem::take(&mut is_likely),
+                true => self.shared.slots.wait(deadline, FULL),
+                // Not by the watch, which a guest can wake.
+                false => std::thread::sleep(BEHIND.min(left)),
             }
         }
     }

@@ -47,6 +47,8 @@ pub struct Polled {
     /// Whether anything was taken, removed, answered or published. What the guest merely leaves in the way is reported each time, and
     /// must not keep a host busy.
     pub(super) changed: bool,
+    /// Whether the next look goes on where this one has stopped.
+    pub(super) goes_on: bool,
 }
 
 impl Polled {
@@ -59,6 +61,13 @@ impl Polled {
     /// What was refused, and why: the first of [`refused`](Self::refused).
     pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
         self.refused.iter()
+    }
+
+    /// The same, and what the look before it has refused, which it went on from.
+    pub(super) fn after(mut self, earlier: Self) -> Self {
+        let mut refused = earlier.refused;
+        refused.absorb(std::mem::take(&mut self.refused));
+        Self { refused, ignored: earlier.ignored + self.ignored, ..self }
     }
 
     fn refuse(&mut self, subject: impl AsRef<Path>, error: Error) {
@@ -113,6 +122,7 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
     }
     cursor.left |= polled.more;
     polled.more = cursor.left || !ended;
+    polled.goes_on = !ended;
     if !ended {
         shared.keep_cursor(cursor);
     }

@@ -124,3 +124,23 @@ fn what_is_left_in_the_way_does_not_end_the_wait() {
     let polled = stage.queue.next(&mut watch, soon()).unwrap();
     assert_eq!((polled.jobs.len(), polled.refused.total), (0, 2));
 }
+
+/// Each look of a full worker is at all that there is, and one at a long directory goes on where the last has stopped.
+#[test]
+fn what_is_in_the_way_is_counted_once() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(1));
+    ["a", "b"].into_iter().for_each(|name| stage.submit_id(name));
+    std::fs::create_dir(stage.guest("requests/d.json")).unwrap();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let first = stage.queue.next(&mut watch, soon()).unwrap().jobs;
+    let full = stage.queue.next(&mut watch, Instant::now() + Duration::from_millis(20)).unwrap();
+    assert_eq!((first.len(), full.jobs.len(), full.refused.total), (1, 0, 1));
+
+    let stage = Stage::with(QueueConfig::default().with_entries(10));
+    for number in 0..25 {
+        std::fs::write(stage.guest(format!("requests/junk{number}")), "").unwrap();
+    }
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let long = stage.queue.next(&mut watch, Instant::now() + Duration::from_millis(20)).unwrap();
+    assert_eq!((long.ignored, long.more), (20, true), "two looks");
+}
