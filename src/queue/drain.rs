@@ -90,8 +90,7 @@ pub(super) fn drain(
         }
         // All slots are taken by others; they need the time.
         if none && shared.slots.is_full() {
-            let left = patience.saturating_sub(start.elapsed());
-            shared.slots.wait(start + patience, left);
+            shared.slots.wait(patience.saturating_sub(start.elapsed()));
         }
     }
     for _ in 0..PASSES {

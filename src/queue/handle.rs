@@ -283,7 +283,7 @@ impl Queue {
             last = polled;
             match self.shared.slots.is_full() {
                 // No event comes when there is room again.
-                true => self.shared.slots.wait(deadline, FULL),
+                true => self.shared.slots.wait(FULL.min(left)),
                 // Not by the watch, which a guest can wake.
                 false => std::thread::sleep(BEHIND.min(left)),
             }

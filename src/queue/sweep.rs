@@ -21,11 +21,7 @@ use crate::session::{Swept, age};
 
 pub(super) fn sweep(shared: &Shared) -> Result<Swept> {
     shared.disk.session.alive()?;
-    let mut sweep = Sweep {
-        shared,
-        until: Instant::now() + shared.disk.session.config().budget().time(),
-        swept: Swept::default(),
-    };
+    let mut sweep = Sweep { shared, start: Instant::now(), swept: Swept::default() };
     sweep.host()?;
     // Last, since the guest can make them as long as it likes.
     sweep.responses();
@@ -35,7 +31,7 @@ pub(super) fn sweep(shared: &Shared) -> Result<Swept> {
 
 struct Sweep<'s> {
     shared: &'s Shared,
-    until: Instant,
+    start: Instant,
     swept: Swept,
 }
 
@@ -47,7 +43,8 @@ struct Response {
 
 impl Sweep<'_> {
     fn is_over(&mut self) -> bool {
-        self.swept.out_of_time |= Instant::now() >= self.until;
+        let most = self.shared.disk.session.config().budget().time();
+        self.swept.out_of_time |= self.start.elapsed() >= most;
         self.swept.out_of_time
     }
 

@@ -292,3 +292,18 @@ fn a_request_that_could_not_be_judged_is_judged_by_the_next_poll() {
     assert_eq!((stage.serve(), stage.status("a")), (1, Some(200)));
     assert_eq!(stage.queue.in_flight(), 0);
 }
+
+#[test]
+fn a_drain_without_end_waits_for_room() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(1));
+    ["a", "b"].into_iter().for_each(|name| stage.submit_id(name));
+    let first = stage.poll().jobs.pop().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            handle(first);
+        });
+        assert_eq!(stage.queue.drain(Duration::MAX, handle).unwrap().handled, 1);
+    });
+    assert_eq!((stage.status("a"), stage.status("b")), (Some(200), Some(200)));
+}
