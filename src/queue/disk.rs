@@ -272,12 +272,14 @@ impl Disk {
     /// # Errors
     /// `AlreadyExists` if one of its id is being handled, `NotFound` if another worker has it.
     pub(super) fn start(&self, id: &RequestId) -> Result<()> {
-        let (claimed, started) = (Step::Claimed.of(id), Step::Started.of(id));
-        self.unsynced.rename(&claimed, &started)?;
-        self.host.sync_dir(".").inspect_err(|_| {
-            // Nothing has begun yet. If this fails too, the next recovery finds it started, and says so.
-            let _ = self.unsynced.rename(&started, &claimed);
-        })
+        self.unsynced.rename(Step::Claimed.of(id), Step::Started.of(id))?;
+        self.host.sync_dir(".").inspect_err(|_| self.unstart(id))
+    }
+
+    /// From started back to claimed, if nothing has begun yet.
+    pub(super) fn unstart(&self, id: &RequestId) {
+        // If this fails too, the next recovery finds it started, and says so.
+        let _ = self.unsynced.rename(Step::Started.of(id), Step::Claimed.of(id));
     }
 
     /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it.

@@ -107,7 +107,7 @@ impl Job {
         }
         shared.note_progress();
         // An earlier one may have ended since the claim. It was recorded before its state ended, so now it is known.
-        if shared.is_reused(id)? {
+        if shared.is_reused(id).inspect_err(|_| shared.disk.unstart(id))? {
             let refusal = Refusal::Reused;
             let error = refusal.error(OPERATION, id.as_str());
             let _ = self.0.answer(&refusal.response(), None).map_err(|(error, _)| error)?;

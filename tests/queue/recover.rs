@@ -294,6 +294,20 @@ fn a_request_that_could_not_be_judged_is_judged_by_the_next_poll() {
 }
 
 #[test]
+fn what_could_not_be_looked_up_in_the_ledger_has_not_begun() {
+    let stage = Stage::with(QueueConfig::default().with_ledger(4));
+    stage.submit_id("a");
+    let job = stage.poll().jobs.pop().unwrap();
+    fs::create_dir(stage.host("ledger")).unwrap();
+    assert!(job.start().is_err());
+    fs::remove_dir(stage.host("ledger")).unwrap();
+    let recovered = stage.queue.recover().unwrap();
+    assert_eq!((recovered.not_started.len(), recovered.indeterminate.len()), (1, 0));
+    recovered.not_started.into_iter().for_each(handle);
+    assert_eq!(stage.status("a"), Some(200));
+}
+
+#[test]
 fn a_drain_without_end_waits_for_room() {
     let stage = Stage::with(QueueConfig::default().with_in_flight(1));
     ["a", "b"].into_iter().for_each(|name| stage.submit_id(name));
