@@ -17,8 +17,6 @@ use crate::name::GuestPath;
 use crate::root::Root;
 use crate::session::{Session, Swept, Watch, Watcher};
 
-/// How long a full queue waits for room at a time; a look is due by then.
-const FULL: Duration = Duration::from_secs(1);
 /// How long it rests between two looks at a directory that is longer than one look, if there was nothing to take.
 const BEHIND: Duration = Duration::from_millis(50);
 
@@ -283,7 +281,7 @@ impl Queue {
             last = polled;
             match self.shared.slots.is_full() {
                 // No event comes when there is room again.
-                true => self.shared.slots.wait(FULL.min(left)),
+                true => self.shared.slots.wait(left),
                 // Not by the watch, which a guest can wake.
                 false => std::thread::sleep(BEHIND.min(left)),
             }

@@ -321,3 +321,21 @@ fn a_drain_without_end_waits_for_room() {
     });
     assert_eq!((stage.status("a"), stage.status("b")), (Some(200), Some(200)));
 }
+
+/// The answer that takes the room is published as soon as it can be.
+#[test]
+fn a_drain_that_waits_for_room_looks_again() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(1));
+    ["a", "b"].into_iter().for_each(|name| stage.submit_id(name));
+    fs::rename(stage.guest("responses"), stage.guest("aside")).unwrap();
+    fs::write(stage.guest("responses"), "").unwrap();
+    assert_eq!((stage.serve(), stage.queue.in_flight()), (1, 1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            stage.queue.repair().unwrap();
+        });
+        assert_eq!(stage.queue.drain(Duration::from_secs(5), handle).unwrap().handled, 1);
+    });
+    assert_eq!((stage.status("a"), stage.status("b")), (Some(200), Some(200)));
+}
