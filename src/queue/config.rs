@@ -11,7 +11,7 @@ pub enum Overflow {
     /// They wait in the guest's directory.
     #[default]
     Wait,
-    /// They are answered 503, not started.
+    /// They are answered 503, not started; they wait while as many answers as may be in flight cannot be published.
     Reject,
 }
 
