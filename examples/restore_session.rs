@@ -1,4 +1,4 @@
-//! Restores a session's workspace from an object store, and mirrors what the guest has changed back to it.
+//! Restores a session's workspace from an object store, and brings the two together after both have changed.
 //!
 //! `cargo run --example restore_session --features artifacts` needs no server: it fills a store in memory, hostile
 //! objects included. With the feature `aws`, `--url s3://bucket/prefix` restores from a bucket, with credentials and
@@ -12,9 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use beneath::artifacts::{
-    Artifacts, Deletions, Event, Mirrored, OnLocal, Overwrites, Prefix, RestoreReport, Restored, Source,
-};
+use beneath::artifacts::{Artifacts, Deletions, Event, Prefix, Source, SyncOptions, SyncReport};
 use beneath::{Root, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
 use indicatif::{ProgressBar, ProgressStyle};
 use object_store::ObjectStoreExt as _;
@@ -24,15 +22,14 @@ use out::{is_closed_pipe, out};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Of what was placed, so many are listed.
-const LISTED: usize = 5;
 const LEGEND: &str = "\
-placed    the object is now a file of the workspace; its size and path
+placed    objects that are files of the workspace now
+uploaded  files that are objects of the store now
+deleted   objects that are gone, because the guest has deleted their files
+conflict  both sides have changed it; the second version is beside
+held      deletions that wait for somebody to approve them
 refused   the object or file is left where it is, and why
-failed    as refused, but a later run may succeed
-uploaded  the file is now an object of the store
-deleted   the object is gone, because the guest has deleted its file
-conflict  another host has changed the object; it is left as it is";
+failed    as refused, but a later run may succeed";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -58,9 +55,16 @@ async fn run() -> Result<()> {
     }
     let scratch = tempfile::tempdir()?;
     let home = into.unwrap_or_else(|| scratch.path().to_path_buf());
-    let (source, prefix) = match &url {
-        Some(url) => bucket(url)?,
-        None => (memory().await?, Prefix::at(&SafePath::new("sessions/demo")?)),
+    let (source, prefix, store) = match &url {
+        Some(url) => {
+            let (source, prefix) = bucket(url)?;
+            (source, prefix, None)
+        }
+        None => {
+            let store = memory().await?;
+            let prefix = Prefix::at(&SafePath::new("sessions/demo")?);
+            (Source::memory(Arc::clone(&store)), prefix, Some(store))
+        }
     };
 
     std::fs::create_dir_all(&home)?;
@@ -83,52 +87,56 @@ async fn run() -> Result<()> {
     });
     out(LEGEND)?;
     out("\nRestore:")?;
-    let report = artifacts.restore(OnLocal::ColdStart).await?;
+    let report = artifacts.restore().await?;
     bar.finish_and_clear();
-    print_restored(&report)?;
-    if url.is_some() {
-        return Ok(());
-    }
+    print(&report)?;
+    let Some(store) = store else { return Ok(()) };
 
-    out("\nThe guest edits one file, makes another, deletes a third and plants a link. Mirror:")?;
+    out("\nThe guest edits a file, makes another, deletes one and plants a link,")?;
+    out("while another host edits the same file. Sync:")?;
     let workspace = session.workspace();
     workspace.replace("report.md", "# Findings, second edition")?;
-    workspace.write_exclusive("data/more.csv", "a,b\n3,4\n")?;
+    workspace.write_exclusive("data/Q3: more?.csv", "a,b\n3,4\n")?;
     workspace.remove_file("frames/007.bin")?;
     workspace.symlink("/etc/passwd", "data/passwd")?;
-    let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await?;
-    for outcome in &report.outcomes {
-        match outcome {
-            Mirrored::Uploaded { path, bytes } => out(format!("  uploaded  {bytes:>6} B  {path}"))?,
-            Mirrored::Deleted { path } => out(format!("  deleted   {path}"))?,
-            Mirrored::Conflict { path } => out(format!("  conflict  {path}"))?,
-            Mirrored::Failed { error, .. } => out(format!("  failed    {error}"))?,
-            _ => {}
-        }
+    store.put(&Path::from("sessions/demo/report.md"), "# Findings, with a remark".into()).await?;
+    let options = SyncOptions::default();
+    print(&artifacts.sync(&options).await?)?;
+
+    out("\nThe guest loses its frames. Mirror:")?;
+    for n in (0..200).filter(|n| *n != 7) {
+        workspace.remove_file(&format!("frames/{n:03}.bin"))?;
     }
-    report.refused().try_for_each(|(_, error)| out(format!("  refused   {error}")))?;
-    Ok(())
+    let report = artifacts.mirror(&options).await?;
+    print(&report)?;
+
+    out("\nSomebody looks, and approves exactly these. Mirror:")?;
+    let Some(held) = report.held.first() else { return Ok(()) };
+    let options = options.with_deletions(Deletions::Approved(held.approval));
+    print(&artifacts.mirror(&options).await?)
 }
 
 /// The refusals come last, where they are seen.
-fn print_restored(report: &RestoreReport) -> Result<()> {
-    let placed = report.outcomes.iter().filter_map(|outcome| match outcome {
-        Restored::Placed { path, bytes } => Some(format!("  placed    {bytes:>6} B  {path}")),
-        _ => None,
-    });
-    placed.take(LISTED).try_for_each(out)?;
-    out(format!("  placed    {} more", report.placed().saturating_sub(LISTED)))?;
-    for outcome in &report.outcomes {
-        if let Restored::Failed { error, .. } = outcome {
-            out(format!("  failed    {error}"))?;
-        }
+fn print(report: &SyncReport) -> Result<()> {
+    let counts = [("placed", report.placed), ("uploaded", report.uploaded), ("deleted", report.deleted)];
+    for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        out(format!("  {what:<9} {count}"))?;
     }
+    for conflict in &report.conflicts {
+        let beside = conflict.beside.as_ref().map(|name| format!(", beside {name}"));
+        out(format!("  conflict  {}{}", conflict.path, beside.unwrap_or_default()))?;
+    }
+    for held in &report.held {
+        out(format!("  held      {} deletions, {}…", held.paths.len(), &held.approval.to_string()[..16]))?;
+    }
+    report.failed.iter().try_for_each(|(_, error)| out(format!("  failed    {error}")))?;
     report.refused().try_for_each(|(_, error)| out(format!("  refused   {error}")))?;
+    out(format!("  complete  {}", if report.is_complete() { "yes" } else { "no" }))?;
     Ok(())
 }
 
 /// A store as a guest and its neighbours might have left it.
-async fn memory() -> Result<Source> {
+async fn memory() -> Result<Arc<InMemory>> {
     let store = InMemory::new();
     let objects = [
         ("report.md", "# Findings"),
@@ -145,7 +153,7 @@ async fn memory() -> Result<Source> {
     for n in 0..200 {
         store.put(&Path::parse(format!("sessions/demo/frames/{n:03}.bin"))?, vec![0; 10_000].into()).await?;
     }
-    Ok(Source::memory(Arc::new(store)))
+    Ok(Arc::new(store))
 }
 
 #[cfg(feature = "aws")]

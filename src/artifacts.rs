@@ -1,34 +1,48 @@
-//! Files that outlive their machine: restore, materialise, snapshot, mirror and bundles over an object store.
+//! Files that outlive their machine: a workspace and an object store, brought together without losing anything.
 //!
 //! | to | call |
 //! |---|---|
 //! | bring a session's files back on a new machine | [`Artifacts::restore`] |
+//! | bring here what has changed in the store | [`Artifacts::pull`] |
+//! | bring to the store what has changed here | [`Artifacts::mirror`] |
+//! | both | [`Artifacts::sync`] |
+//! | see what that would do | [`Artifacts::plan`] |
+//! | settle what both sides have changed | [`Artifacts::resolve`] |
 //! | bring one object into a running session | [`Artifacts::materialise`] |
 //! | write a file here and in the store | [`Artifacts::put`] |
 //! | find out what a command has changed | [`Snapshot::take`], [`Snapshot::diff`] |
-//! | bring what has changed to the store | [`Artifacts::mirror`], [`Artifacts::mirror_diff`] |
 //! | hand out a link to an object | [`Artifacts::signed_url`] |
 //! | install code or documents of a set version | [`Bundles`] |
 //!
 //! # Threats
 //! The guest chooses file names and contents, and so, through a mirror, keys and objects. Others who can write to the
-//! store choose any key at all, and the store itself may lie about sizes, stop in the middle or never answer.
+//! store choose any key at all, and the store itself may lie about sizes, lack objects in its listing, stop in the middle or
+//! never answer. Hosts die, workspaces are lost and replaced, and two hosts work on one session.
 //!
 //! # What holds
-//! * One bad key is one refusal; it never stops the others, and never makes another object's bytes appear.
-//! * No object is written outside the workspace, under a reserved name, or over a file that the policy protects.
-//! * No partial file is ever visible. A restore that was interrupted, by a crash or by dropping its future, is
-//!   completed by the next call, and never taken for a complete one.
-//! * Memory, disk, time and the number of requests are bounded, whatever the store does.
-//! * A mirror uploads what was opened beneath the workspace: no link, no second name of a file elsewhere, no FIFO.
+//! * Nothing is deleted that was not seen to be deleted, on either side. The base of the comparison belongs to one store, one
+//!   prefix and one directory; if any of them is another one, or the base cannot be read, nothing counts as deleted. Of what may only
+//!   have moved to where it cannot be mirrored, and of what is suspiciously much, nothing is deleted before somebody
+//!   approves it. What is removed here is in the trash of the session for a day.
+//! * What both sides have changed is kept in both versions.
+//! * [Complete](SyncReport::is_complete) means equal.
+//! * One bad key or object is one refusal; it never stops the others, and never makes another object's bytes appear.
+//! * No object is written outside the workspace, under a reserved name, or over a file that nobody has seen.
+//! * No partial file is ever visible. A call that was interrupted, by a crash or by dropping its future, is completed by the
+//!   next one.
+//! * Memory, disk and the number of objects are bounded, whatever the store does.
+//! * A mirror uploads what was opened beneath the workspace, and did not change while it was read: no link, no second name of
+//!   a file elsewhere, no FIFO.
 //! * Two hosts do not overwrite each other's objects unnoticed, as far as the store compares and puts in one step: see
 //!   [below](#conditions).
 //! * What a call that was interrupted has left of an upload in parts is removed by the next mirror (`Source::s3`).
 //!
 //! # What does not
-//! * A file that a guest changes while it is uploaded may be uploaded half old, half new; the next mirror sees the change.
+//! * Bits to execute, links and empty directories are not kept. Each is reported, and the call is not complete. Modes and times of
+//!   modification are not kept.
 //! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
-//!   objects that are put within moments. Nothing is deleted on a condition.
+//!   objects that are put within moments. Nothing is deleted on a condition: the object is compared right before.
+//! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
 //! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.
 //!
@@ -52,7 +66,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use beneath::artifacts::{Artifacts, Ended, OnLocal, Prefix, Source};
+//! use beneath::artifacts::{Artifacts, Prefix, Source};
 //! use beneath::{Root, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
 //! use object_store::{ObjectStoreExt, memory::InMemory};
 //!
@@ -68,10 +82,10 @@
 //! let prefix = Prefix::session(&SessionId::new("s1"));
 //! let artifacts = Artifacts::new(Source::memory(store), prefix, &session);
 //!
-//! let report = artifacts.restore(OnLocal::ColdStart).await?;
-//! assert_eq!(report.ended, Ended::Complete);
-//! assert_eq!(report.placed(), 1);
+//! let report = artifacts.restore().await?;
+//! assert_eq!(report.placed, 1);
 //! assert_eq!(report.refused().count(), 1);
+//! assert!(!report.is_complete());
 //! assert_eq!(session.workspace().read_contained("out/report.txt", 64)?, b"hello");
 //! # Ok(())
 //! # }
@@ -82,22 +96,25 @@ mod client;
 mod disk;
 mod key;
 mod live;
-mod mirror;
-mod policy;
+mod local;
+mod options;
+mod plan;
 mod progress;
 mod pull;
+mod push;
+mod remote;
+mod report;
 mod state;
 mod store;
-
-use std::sync::Arc;
+mod sync;
 
 pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;
-pub use live::Put;
-pub use mirror::{MirrorReport, Mirrored};
-pub use policy::{Deletions, OnLocal, Overwrites};
+pub use live::{Put, Take};
+pub use options::{Deletions, Prefer, SyncOptions};
+pub use plan::SyncPlan;
 pub use progress::{Event, Step};
-pub use pull::{Ended, RestoreReport, Restored};
+pub use report::{Held, Side, SyncReport};
 pub use state::Places;
 pub use store::{Listed, Retry, Source};
 
@@ -105,7 +122,7 @@ pub use store::{Listed, Retry, Source};
 #[cfg(all(fuzzing, feature = "aws"))]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use super::pull::plan;
+    pub use super::remote::read_listing;
     pub use super::store::read_page;
 }
 
@@ -115,13 +132,11 @@ pub mod conformance {
     pub use super::store::{Abilities, Backend, Body, Compares, Condition, Conditions, Parts};
 }
 
-pub use crate::tree::{Diff, Hashing, ObjectLimits, Snapshot};
+pub use crate::tree::{Approval, Conflict, Diff, Hashing, ObjectLimits, Snapshot, Why};
 
-use crate::error::Result;
 use crate::name::SafeName;
 use crate::session::Session;
 use client::Client;
-use disk::blocking;
 
 /// The files of one session and the objects that hold them. Cheap to clone.
 ///
@@ -145,12 +160,6 @@ impl Artifacts {
     pub fn new(source: Source, prefix: Prefix, session: &Session) -> Self {
         let reserved = SafeName::new("skills").into_iter().collect();
         Self { client: Client::new(source, prefix), session: session.clone(), reserved }
-    }
-
-    /// The directories of the session, with its workspace as it is now.
-    async fn open(&self) -> Result<Arc<Places>> {
-        let session = self.session.clone();
-        blocking("open", move || Places::of(&session)?.prepared()).await
     }
 
     /// Names at the top of the workspace that neither come in from the store nor go out to it; at first `skills`.

@@ -55,6 +55,10 @@ mod snapshot;
 mod stamp;
 mod stored;
 
+#[cfg(feature = "artifacts")]
+pub(crate) use apply::{Places as MergePlaces, Theirs};
+#[cfg(feature = "artifacts")]
+pub(crate) use beside::{Whose, beside};
 pub use contents::{Tree, TreeLimits};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]
@@ -62,10 +66,16 @@ pub use limits::ObjectLimits;
 pub use merge::merge;
 #[cfg(feature = "session")]
 pub(crate) use merge::merge_where;
-pub use report::{Conflict, Guard, MergeOptions, Merged, OnConflict, Why};
 #[cfg(feature = "artifacts")]
-pub(crate) use reserved::{Reserved, is_reserved};
+pub(crate) use merge::{lock_merges, merge_trees, recover_from};
+#[cfg(feature = "artifacts")]
+pub(crate) use plan::{Act, Plan, Rules, plan};
+pub use report::{Approval, Conflict, Guard, MergeOptions, Merged, OnConflict, Why};
+#[cfg(feature = "artifacts")]
+pub(crate) use reserved::is_reserved;
 #[cfg(feature = "artifacts")]
 pub use snapshot::{Diff, Hashing, Snapshot};
 #[cfg(feature = "artifacts")]
-pub(crate) use stamp::{Digest, Stamp, digest, is_fresh};
+pub(crate) use stamp::{Digest, Stamp, digest, is_fresh, nanoseconds};
+#[cfg(feature = "artifacts")]
+pub(crate) use stored::{decode_path, encode_path, seal, unseal};

@@ -5,9 +5,11 @@
 //! down, and a key's last byte is its size.
 #![no_main]
 
-use beneath::artifacts::fuzzing::plan;
+use beneath::artifacts::fuzzing::read_listing;
 use beneath::artifacts::{ObjectLimits, Prefix};
-use beneath::{ErrorKind, SafeName, SafePath, SessionId};
+use beneath::{ErrorKind, GuestPath, SafeName, SafePath, SessionId};
+use std::os::unix::ffi::OsStrExt as _;
+
 use beneath_fuzz::{check_shown, long_path, oracle};
 use libfuzzer_sys::fuzz_target;
 
@@ -55,10 +57,15 @@ fn object(line: &[u8], prefix: &str) -> (Vec<u8>, u64) {
     }
 }
 
-/// The path in `key`, if it has one.
+/// The path in `key`, if it has one and nothing in it is escaped.
 fn meant<'a>(key: &'a [u8], prefix: &str) -> Option<&'a [u8]> {
     let (start, rest) = key.split_at_checked(prefix.len())?;
     (start == prefix.as_bytes() && key.len() < 1025 && oracle::path(rest)).then_some(rest)
+}
+
+/// Whether something in `key` may be escaped. Then only the way back is judged.
+fn is_marked(key: &[u8]) -> bool {
+    key.windows(2).any(|pair| pair == b"%=")
 }
 
 /// How a key that has none is refused: what follows the prefix may try to leave.
@@ -73,8 +80,12 @@ fn refusal(key: &[u8], prefix: &str) -> ErrorKind {
 
 fn read(prefix: &Prefix, spelled: &str, key: &[u8]) {
     match (prefix.path(key), meant(key, spelled)) {
+        (Ok(path), _) if is_marked(key) => {
+            assert_eq!(prefix.key(&path).expect("a key that was read is short enough").as_bytes(), key);
+        }
+        (Err(error), _) if is_marked(key) => check_shown(&error),
         (Ok(path), Some(rest)) => {
-            assert_eq!(path.as_str().as_bytes(), rest);
+            assert_eq!(path.as_bytes(), rest);
             assert_eq!(prefix.key(&path).expect("a key that was read is short enough").as_bytes(), key);
         }
         (Err(error), None) => {
@@ -86,16 +97,29 @@ fn read(prefix: &Prefix, spelled: &str, key: &[u8]) {
     // The same text as a path: its key, if that is short enough, says the path and nothing else.
     if let Ok(path) = str::from_utf8(key).map_err(drop).and_then(|raw| SafePath::new(raw).map_err(drop)) {
         let whole = format!("{spelled}{path}");
-        match prefix.key(&path) {
+        let guest = GuestPath::from(&path);
+        match prefix.key(&guest) {
             Ok(key) => assert!(
-                key == whole
+                (key == whole || is_marked(whole.as_bytes()))
                     && key.len() <= 1024
-                    && prefix.path(key.as_bytes()).is_ok_and(|back| back == path)
+                    && prefix.path(key.as_bytes()).is_ok_and(|back| back == guest)
             ),
-            Err(error) => assert!(whole.len() > 1024 && error.kind() == ErrorKind::TooLarge),
+            Err(error) => assert!(key_is_long(&whole) && error.kind() == ErrorKind::TooLarge),
         }
         assert_eq!(prefix.join(&path).as_str(), format!("{whole}/"));
     }
+    // Any bytes as a path have a key, and that says the path and nothing else.
+    if let Ok(path) = GuestPath::try_from(key)
+        && !path.is_top()
+        && let Ok(key) = prefix.key(&path)
+    {
+        assert_eq!(prefix.path(key.as_bytes()).expect("a key that was made is read"), path);
+    }
+}
+
+/// What is escaped has up to three times as many bytes, and a mark.
+fn key_is_long(whole: &str) -> bool {
+    whole.len() > if is_marked(whole.as_bytes()) { 300 } else { 1024 }
 }
 
 struct Limits {
@@ -138,35 +162,40 @@ fn judged<'a>(key: &'a [u8], size: u64, prefix: &str, limits: &Limits) -> Result
 }
 
 fn planned(prefix: &Prefix, spelled: &str, limits: Limits, listing: Vec<(Vec<u8>, u64)>) {
+    let listing: Vec<_> = listing.into_iter().filter(|(key, _)| !is_marked(key)).collect();
     let mut refused: Vec<(Vec<u8>, ErrorKind)> = Vec::new();
     let mut good: Vec<(&str, u64)> = Vec::new();
-    for (key, size) in &listing {
+    let (mut room, mut twice) = (limits.bytes, Vec::new());
+    for (at, (key, size)) in (0_u64..).zip(&listing) {
+        if at >= limits.objects {
+            refused.push((spelled.as_bytes().to_vec(), ErrorKind::TooMany));
+            break;
+        }
         match judged(key, *size, spelled, &limits) {
-            Ok(path) => good.push((path, *size)),
+            Ok(_) if *size > room => refused.push((key.clone(), ErrorKind::TooLarge)),
+            Ok(path) => match good.iter().find(|(other, _)| *other == path) {
+                Some((_, other)) if other == size => {}
+                Some(_) => twice.push(path),
+                None => {
+                    room -= size;
+                    good.push((path, *size));
+                }
+            },
             Err(kind) => refused.push((key[..key.len().min(1024)].to_vec(), kind)),
         }
     }
     good.sort_by_key(|(path, _)| *path);
-    let mut kept: Vec<(&str, u64)> = Vec::new();
-    for (path, size) in &good {
-        let is_above = |other: &str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-        let mut refuse = |kind| refused.push((format!("{spelled}{path}").into_bytes(), kind));
-        if good.iter().filter(|(other, _)| other == path).count() > 1 {
-            refuse(ErrorKind::AlreadyExists);
-        } else if good.iter().any(|(other, _)| is_above(other)) {
-            refuse(ErrorKind::NotRegular);
-        } else {
-            kept.push((path, *size));
-        }
-    }
-    let bytes: u128 = kept.iter().map(|(_, size)| u128::from(*size)).sum();
-    let expected = if listing.len() as u64 > limits.objects {
-        Err(ErrorKind::TooMany)
-    } else if bytes > u128::from(limits.bytes) {
-        Err(ErrorKind::TooLarge)
-    } else {
-        Ok((kept, refused))
+    twice.sort_unstable();
+    twice.dedup();
+    let mut refuse = |path: &str, kind| refused.push((format!("{spelled}{path}").into_bytes(), kind));
+    twice.iter().for_each(|path| refuse(path, ErrorKind::AlreadyExists));
+    good.retain(|(path, _)| !twice.contains(path));
+    let is_above = |path: &str| {
+        let beneath = |other: &str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        good.iter().any(|(other, _)| beneath(other))
     };
+    let (above, kept): (Vec<_>, Vec<_>) = good.iter().copied().partition(|(path, _)| is_above(path));
+    above.iter().for_each(|(path, _)| refuse(path, ErrorKind::NotRegular));
 
     let reserved = RESERVED.map(|name| SafeName::new(name).expect("reserved names are good ones"));
     let bounds = ObjectLimits::default()
@@ -174,17 +203,14 @@ fn planned(prefix: &Prefix, spelled: &str, limits: Limits, listing: Vec<(Vec<u8>
         .with_bytes(limits.bytes)
         .with_file_bytes(limits.file_bytes)
         .with_depth(limits.depth);
-    let got = plan(listing.clone(), prefix, &bounds, &reserved);
-    let kinds = match &got {
-        Ok((objects, refused)) => Ok((
-            objects.iter().map(|(path, size)| (path.as_str(), *size)).collect::<Vec<_>>(),
-            refused.iter().map(|(raw, error)| (raw.clone(), error.kind())).collect::<Vec<_>>(),
-        )),
-        Err(error) => Err(error.kind()),
-    };
-    assert_eq!(kinds, expected);
+    let (objects, got) = read_listing(listing.clone(), prefix, &bounds, &reserved);
+    let objects: Vec<_> =
+        objects.iter().map(|(path, size)| (path.as_str().unwrap_or_default(), *size)).collect();
+    let kinds: Vec<_> =
+        got.iter().map(|(key, error)| (key.as_os_str().as_bytes().to_vec(), error.kind())).collect();
+    assert_eq!((objects, kinds), (kept, refused));
     // The others were shown when their key was read.
-    if let Some((_, error)) = got.iter().find_map(|(_, refused)| refused.last()) {
+    if let Some((_, error)) = got.last() {
         check_shown(error);
     }
 }

@@ -1,6 +1,7 @@
 //! Work on the host's own directories, on the threads where it may block.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
@@ -35,4 +36,20 @@ pub(crate) fn forget(root: &Root, path: impl AsRef<Path>) -> Result<()> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// How long what was displaced is kept.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Removes what merges have displaced more than a day ago. What cannot be removed now is removed later.
+pub(crate) fn sweep(trash: &Root) -> Result<()> {
+    let is_old = |changed: SystemTime| SystemTime::now().duration_since(changed).is_ok_and(|age| age > DAY);
+    for entry in trash.list(".")? {
+        let entry = entry?;
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"merge-");
+        if is_ours && entry.metadata().is_dir() && is_old(entry.metadata().changed()) {
+            let _ = discard(trash, entry.path());
+        }
+    }
+    Ok(())
 }

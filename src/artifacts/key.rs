@@ -3,16 +3,19 @@
 //! Problem: a key is text that others may choose. A program that *searches* a key for the prefix of a user finds
 //! it where a guest put it, and one that strips a prefix "if it is there" reads two keys as one path.
 //!
-//! Defence: a key is a prefix, built from typed parts and ending in `/`, followed by a [`SafePath`]. Reading a key
-//! compares the whole prefix at byte 0 and checks all that follows; nothing is decoded, so one path has one key and
-//! one key has at most one path.
+//! A guest, on the other hand, gives its files any name that Linux takes, and each of them must have a key.
+//!
+//! Defence: a key is a prefix, built from typed parts and ending in `/`, followed by a [`SafePath`] or by components that
+//! are marked as escaped. Reading a key compares the whole prefix at byte 0 and checks all that follows; what is escaped is
+//! accepted in one spelling only, so one path has one key and one key has at most one path.
 //!
 //! What remains: the prefix says where objects live, not who may ask for them. Authorise before choosing it.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{SafeName, SafePath, SessionId};
+use crate::name::{GuestPath, SafeName, SafePath, SessionId};
 
 const OPERATION: &str = "read key";
 
@@ -23,12 +26,12 @@ const KEY_MAX: usize = 1024;
 ///
 /// ```
 /// use beneath::artifacts::Prefix;
-/// use beneath::{SafePath, SessionId, safe_name};
+/// use beneath::{GuestPath, SessionId, safe_name};
 ///
 /// let prefix = Prefix::session(&SessionId::new("s-1")).of_user(&safe_name("7")?).of_tenant(&safe_name("acme")?);
-/// let key = prefix.key(&SafePath::new("out/a b.txt")?)?;
+/// let key = prefix.key(&GuestPath::new("out/a b.txt")?)?;
 /// assert_eq!(key, "tenants/acme/users/7/sessions/s-1/out/a b.txt");
-/// assert_eq!(prefix.path(key.as_bytes())?.as_str(), "out/a b.txt");
+/// assert_eq!(prefix.path(key.as_bytes())?, GuestPath::new("out/a b.txt")?);
 /// assert!(prefix.path(b"x/tenants/acme/users/7/sessions/s-1/out/a b.txt").is_err());
 /// # Ok::<(), beneath::Error>(())
 /// ```
@@ -82,10 +85,22 @@ impl Prefix {
 
     /// The key of the object that holds `path`.
     ///
+    /// A component that is not safe in a [`SafePath`] is escaped: `Q3: plan?.md` becomes `%=Q3%3A plan%3F.md`.
+    ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] if the key is longer than the 1024 bytes that every store takes.
-    pub fn key(&self, path: &SafePath) -> Result<String> {
-        let key = format!("{}{}", self.0, path.as_str());
+    /// [`ErrorKind::TooLarge`] if the key is longer than the 1024 bytes that every store takes, and
+    /// [`ErrorKind::InvalidPath`] for the top.
+    pub fn key(&self, path: &GuestPath) -> Result<String> {
+        if path.is_top() {
+            return Err(Error::new("build key", path, ErrorKind::InvalidPath));
+        }
+        let mut key = self.0.clone();
+        for (index, component) in path.components().enumerate() {
+            if index > 0 {
+                key.push('/');
+            }
+            escape(component.as_bytes(), &mut key);
+        }
         match key.len() <= KEY_MAX {
             true => Ok(key),
             false => Err(Error::new("build key", path, ErrorKind::TooLarge)
@@ -96,8 +111,9 @@ impl Prefix {
     /// The path that `raw` holds: the exact inverse of [`key`](Self::key).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPath`] if `raw` does not start with this prefix; those of [`SafePath::new`] for what follows.
-    pub fn path(&self, raw: &[u8]) -> Result<SafePath> {
+    /// [`ErrorKind::InvalidPath`] if `raw` does not start with this prefix, or is not the key of any path; those of
+    /// [`SafePath::new`] for what follows.
+    pub fn path(&self, raw: &[u8]) -> Result<GuestPath> {
         let refuse = |detail: &'static str| Err(refused(raw, detail));
         let Some(rest) = raw.strip_prefix(self.0.as_bytes()) else {
             return refuse("is not under the prefix");
@@ -111,8 +127,104 @@ impl Prefix {
         if rest.is_empty() || rest.ends_with('/') {
             return refuse("is a directory marker");
         }
-        SafePath::new(rest)
+        if !rest.contains(MARK) {
+            return SafePath::new(rest).map(GuestPath::from);
+        }
+        let mut path = Vec::with_capacity(rest.len());
+        for component in rest.split('/') {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            match component.strip_prefix(MARK) {
+                Some(escaped) => match unescape(escaped) {
+                    Some(name) => path.extend_from_slice(&name),
+                    None => return refuse("is not escaped as it should be"),
+                },
+                None => path.extend_from_slice(SafePath::new(component)?.as_str().as_bytes()),
+            }
+        }
+        // One path has one key.
+        match GuestPath::try_from(path.as_slice()) {
+            Ok(path) if self.key(&path).is_ok_and(|key| key.as_bytes() == raw) => Ok(path),
+            _ => refuse("is not escaped as it should be"),
+        }
     }
+}
+
+/// How a component begins that is escaped.
+const MARK: &str = "%=";
+
+/// Adds one component of a key.
+fn escape(name: &[u8], key: &mut String) {
+    if let Ok(name) = std::str::from_utf8(name)
+        && !name.starts_with(MARK)
+        && SafePath::new(name).is_ok()
+    {
+        return key.push_str(name);
+    }
+    key.push_str(MARK);
+    let mut rest = name;
+    while !rest.is_empty() {
+        let (valid, bad) = match std::str::from_utf8(rest) {
+            Ok(all) => (all, 0),
+            Err(error) => {
+                let (valid, _) = rest.split_at(error.valid_up_to());
+                (
+                    std::str::from_utf8(valid).unwrap_or_default(),
+                    error.error_len().unwrap_or(rest.len() - valid.len()),
+                )
+            }
+        };
+        for char in valid.chars() {
+            match is_plain(char) {
+                true => key.push(char),
+                false => char.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| push_byte(byte, key)),
+            }
+        }
+        let (_, after) = rest.split_at(valid.len());
+        let (odd, after) = after.split_at_checked(bad).unwrap_or((after, &[]));
+        odd.iter().for_each(|byte| push_byte(*byte, key));
+        rest = after;
+    }
+    // Some stores take away a dot or a blank at the end.
+    if let Some(last) = key.pop() {
+        match last {
+            '.' | ' ' => last.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| push_byte(byte, key)),
+            last => key.push(last),
+        }
+    }
+}
+
+/// Whether a character is allowed anywhere in a name, so that what is escaped is safe wherever it is.
+fn is_plain(char: char) -> bool {
+    match char {
+        '.' | ' ' => true,
+        '%' => false,
+        char => !char.is_whitespace() && SafePath::new(&format!("a{char}a")).is_ok(),
+    }
+}
+
+fn push_byte(byte: u8, key: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = write!(key, "%{byte:02X}");
+}
+
+fn unescape(escaped: &str) -> Option<Vec<u8>> {
+    let (mut name, mut rest) = (Vec::with_capacity(escaped.len()), escaped.as_bytes());
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = match first {
+            b'%' => {
+                let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
+                name.push(u8::from_str_radix(digits, 16).ok()?);
+                tail.get(2..)?
+            }
+            byte => {
+                name.push(byte);
+                tail
+            }
+        };
+    }
+    Some(name)
 }
 
 impl fmt::Display for Prefix {
@@ -122,7 +234,6 @@ impl fmt::Display for Prefix {
 }
 
 fn refused(raw: &[u8], detail: &'static str) -> Error {
-    use std::os::unix::ffi::OsStrExt as _;
     let shown = raw.get(..KEY_MAX).unwrap_or(raw);
     Error::new(OPERATION, std::ffi::OsStr::from_bytes(shown), ErrorKind::InvalidPath).with_detail(detail)
 }
@@ -163,14 +274,51 @@ mod tests {
 
     #[test]
     fn key_longer_than_a_store_takes_is_refused() {
-        let path = SafePath::new(&["x".repeat(200).as_str(); 6].join("/")).unwrap();
+        let path = GuestPath::new(["x".repeat(200).as_str(); 6].join("/")).unwrap();
         assert_eq!(prefix().key(&path).unwrap_err().kind(), ErrorKind::TooLarge);
+    }
+
+    #[test]
+    fn any_name_has_a_key_of_its_own_that_a_person_can_read() {
+        let cases: [(&[u8], &str); 12] = [
+            (b"plain.txt", "plain.txt"),
+            (b"100%.txt", "100%.txt"),
+            (b".env", ".env"),
+            (b"Q3: plan?.md", "%=Q3%3A plan%3F.md"),
+            (b"aux.rs", "%=aux.rs"),
+            (b"...", "%=..%2E"),
+            (b"a \n", "%=a %0A"),
+            (b"trailing ", "%=trailing%20"),
+            (b"\xff\xc3\xa9", "%=%FF\u{e9}"),
+            (b"%=a", "%=%25=a"),
+            (b"d: x/100%", "%=d%3A x/100%"),
+            ("rtl\u{202e}".as_bytes(), "%=rtl%E2%80%AE"),
+        ];
+        for (raw, rest) in cases {
+            let path = GuestPath::try_from(raw).unwrap();
+            let key = format!("{}{rest}", prefix().as_str());
+            assert_eq!(prefix().key(&path).unwrap(), key);
+            assert_eq!(prefix().path(key.as_bytes()).unwrap(), path);
+        }
+        for rest in ["%=", "%=a", "%=a%3a", "%=a%3", "%=%41", "%=..", "%=a%2Fb", "%=a%00", "%=a/..", "x/%=b"]
+        {
+            let key = format!("{}{rest}", prefix().as_str());
+            assert!(prefix().path(key.as_bytes()).is_err(), "{rest}");
+        }
     }
 
     proptest! {
         #[test]
-        fn key_and_path_are_inverse(raw in "(\\PC{1,20}/){0,3}\\PC{1,20}") {
-            if let Ok(path) = SafePath::new(&raw) {
+        fn key_and_path_are_inverse(raw in "(\\PC{1,20}/){0,3}\\PC{1,20}|[%=.: a\n]{1,9}") {
+            if let Ok(path) = GuestPath::new(&raw) && !path.is_top() {
+                let key = prefix().key(&path).unwrap();
+                prop_assert_eq!(prefix().path(key.as_bytes()).unwrap(), path);
+            }
+        }
+
+        #[test]
+        fn bytes_that_are_no_text_have_a_key_too(raw in proptest::collection::vec(any::<u8>(), 1..40)) {
+            if let Ok(path) = GuestPath::try_from(raw.as_slice()) && !path.is_top() {
                 let key = prefix().key(&path).unwrap();
                 prop_assert_eq!(prefix().path(key.as_bytes()).unwrap(), path);
             }

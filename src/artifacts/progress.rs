@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::name::SafePath;
+use crate::name::GuestPath;
 
 /// Something that happened during a restore, a mirror or the installation of a bundle.
 #[derive(Debug)]
@@ -23,21 +23,21 @@ pub enum Event<'a> {
     /// An object is under way.
     Started {
         /// Which.
-        path: &'a SafePath,
+        path: &'a GuestPath,
         /// The bytes expected.
         bytes: u64,
     },
     /// More bytes of an object have moved.
     Moved {
         /// Which.
-        path: &'a SafePath,
+        path: &'a GuestPath,
         /// How many more.
         bytes: u64,
     },
     /// An attempt failed and is made again after a pause; of the bytes it has moved only those count that are kept.
     Retried {
         /// Which.
-        path: &'a SafePath,
+        path: &'a GuestPath,
         /// The attempt that failed, counted from 1.
         attempt: u32,
         /// The bytes to take back from the total.
@@ -50,7 +50,7 @@ pub enum Event<'a> {
     /// An object has arrived.
     Done {
         /// Which.
-        path: &'a SafePath,
+        path: &'a GuestPath,
         /// Its bytes.
         bytes: u64,
     },

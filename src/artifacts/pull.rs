@@ -1,13 +1,7 @@
-//! Bringing the objects of a session back as files.
+//! Bringing the objects of a session to its workspace.
 
 mod fetch;
-mod plan;
-mod publish;
-mod report;
-mod restore;
 mod stage;
+mod take;
 
 pub(crate) use fetch::{Content, Fetcher, Target};
-#[cfg(all(fuzzing, feature = "aws"))]
-pub use plan::plan;
-pub use report::{Ended, RestoreReport, Restored};

@@ -24,11 +24,24 @@ const OPERATION: &str = "merge";
 
 /// The four directories of a merge.
 #[derive(Clone, Copy)]
-pub(super) struct Places<'p> {
-    pub(super) theirs: &'p Root,
-    pub(super) ours: &'p Root,
-    pub(super) work: &'p Root,
-    pub(super) trash: &'p Root,
+pub(crate) struct Places<'p> {
+    pub(crate) theirs: Theirs<'p>,
+    pub(crate) ours: &'p Root,
+    pub(crate) work: &'p Root,
+    pub(crate) trash: &'p Root,
+}
+
+/// Where theirs is, and how it is brought here.
+#[derive(Clone, Copy)]
+pub(crate) enum Theirs<'p> {
+    /// A tree that somebody works on: copied, and compared with what was planned.
+    Copied(&'p Root),
+    /// The host's own copy, which nobody else has: moved.
+    #[cfg_attr(
+        not(feature = "artifacts"),
+        expect(dead_code, reason = "only what comes from a store is the host's own")
+    )]
+    Moved(&'p Root),
 }
 
 /// A merge under way.
@@ -115,8 +128,12 @@ impl<'p> Applying<'p> {
     fn bring(&self, path: &GuestPath, leaf: &Leaf, slot: &Path) -> Result<()> {
         let changed =
             || Error::new(OPERATION, path, ErrorKind::Busy).with_detail("changes while it is merged");
+        let theirs = match self.places.theirs {
+            Theirs::Copied(root) => root,
+            Theirs::Moved(root) => return root.rename_to(path, &self.slots, slot),
+        };
         match leaf {
-            Leaf::File { bytes, .. } => match self.places.theirs.copy_to(path, &self.slots, slot, *bytes) {
+            Leaf::File { bytes, .. } => match theirs.copy_to(path, &self.slots, slot, *bytes) {
                 Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::NotFound) => {
                     return Err(changed());
                 }

@@ -18,7 +18,7 @@ pub(super) const TRIES: u32 = 4;
 
 /// Whose version gets the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(crate) enum Whose {
     Ours,
     Theirs,
 }
@@ -33,7 +33,7 @@ impl Whose {
 }
 
 /// The `number`th name, from 0, beside `path` for the content with `tag`: `name.theirs-8hex.ext`.
-pub(super) fn beside(path: &GuestPath, whose: Whose, tag: &str, number: u32) -> Result<GuestPath> {
+pub(crate) fn beside(path: &GuestPath, whose: Whose, tag: &str, number: u32) -> Result<GuestPath> {
     let name = path.file_name().unwrap_or_default().as_bytes();
     let extension = path.extension().unwrap_or_default().as_bytes();
     let mark = match number {

@@ -14,7 +14,7 @@ use super::leaf::Leaf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::report::Leftovers;
-use crate::root::{Root, WalkLimits};
+use crate::root::{Entry, Root, WalkLimits};
 
 /// How much of a tree is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,17 @@ impl Tree {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take(root: &Root, limits: TreeLimits) -> Result<Self> {
+        Self::take_by(root, limits, |path, entry, max_bytes| {
+            Leaf::look(root, path.as_path(), entry.metadata().file_type(), max_bytes).map(Some)
+        })
+    }
+
+    /// As [`take`](Self::take), with what `look` says of an entry that may have so many bytes. What is none is left out.
+    pub(crate) fn take_by(
+        root: &Root,
+        limits: TreeLimits,
+        mut look: impl FnMut(&GuestPath, &Entry, u64) -> Result<Option<Leaf>>,
+    ) -> Result<Self> {
         let mut tree = Self::default();
         let mut walk =
             root.walk(".", WalkLimits::default().with_entries(limits.entries).with_depth(limits.depth))?;
@@ -134,10 +145,10 @@ impl Tree {
                     continue;
                 }
             };
-            let seen = entry.metadata().file_type();
-            match Leaf::look(root, path.as_path(), seen, limits.file_bytes.min(room)) {
-                Ok(Leaf::Directory) => directories.push(path),
-                Ok(leaf) => {
+            match look(&path, &entry, limits.file_bytes.min(room)) {
+                Ok(None) => {}
+                Ok(Some(Leaf::Directory)) => directories.push(path),
+                Ok(Some(leaf)) => {
                     room = room.saturating_sub(leaf.size());
                     tree.add(path, leaf);
                 }
@@ -188,13 +199,13 @@ impl Tree {
         &self.left
     }
 
-    pub(super) fn add(&mut self, path: GuestPath, leaf: Leaf) {
+    pub(crate) fn add(&mut self, path: GuestPath, leaf: Leaf) {
         self.enclose(&path);
         self.leaves.insert(path, leaf);
     }
 
     /// Whether `path` can be added without a leaf above or beneath it.
-    pub(super) fn has_room(&self, path: &GuestPath) -> bool {
+    pub(crate) fn has_room(&self, path: &GuestPath) -> bool {
         !self.inner.contains(path)
             && std::iter::successors(path.parent(), GuestPath::parent)
                 .all(|above| !self.leaves.contains_key(&above))
@@ -202,14 +213,40 @@ impl Tree {
 
     fn refuse(&mut self, path: &Path, error: Error) {
         match GuestPath::new(path) {
-            Ok(path) if !path.is_top() => {
-                self.enclose(&path);
-                self.unknown.insert(path);
-            }
+            Ok(path) if !path.is_top() => self.add_unknown(path),
             // What the top contains is not known, or has no path.
             _ => self.cut = true,
         }
         self.left.add(path, error);
+    }
+
+    /// Notes that nobody knows what is at `path` and beneath it.
+    pub(crate) fn add_unknown(&mut self, path: GuestPath) {
+        self.enclose(&path);
+        self.unknown.insert(path);
+    }
+
+    /// What is at `path`, if that is a leaf.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn get(&self, path: &GuestPath) -> Option<&Leaf> {
+        self.leaves.get(path)
+    }
+
+    /// Notes that what is in none of its parts may be there all the same.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn cut_off(&mut self) {
+        self.cut = true;
+    }
+
+    /// Whether it is known that nothing is at `path`.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn is_absent(&self, path: &GuestPath) -> bool {
+        self.state(path) == State::Absent
+    }
+
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.cut
     }
 
     /// Notes the directories above `path`.

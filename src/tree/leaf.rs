@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{FileType, Metadata, Root};
+use crate::root::{ContainedFile, FileType, Metadata, Root};
 
 const OPERATION: &str = "look at tree";
 
@@ -55,7 +55,7 @@ impl Leaf {
     }
 
     /// What has the name `path` now: none if nothing has. A directory is always [`Leaf::Directory`].
-    pub(super) fn at(root: &Root, path: &Path, max_bytes: u64) -> Result<Option<Self>> {
+    pub(crate) fn at(root: &Root, path: &Path, max_bytes: u64) -> Result<Option<Self>> {
         let seen = match root.metadata(path) {
             Ok(metadata) => metadata.file_type(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -66,8 +66,12 @@ impl Leaf {
     }
 
     fn file(root: &Root, path: &Path, max_bytes: u64) -> Result<Self> {
+        Self::read(root.open_contained(path)?, path, max_bytes)
+    }
+
+    /// What an open file is, which has the name `path`.
+    pub(crate) fn read(mut file: ContainedFile, path: &Path, max_bytes: u64) -> Result<Self> {
         let too_large = || Error::new(OPERATION, path, ErrorKind::TooLarge);
-        let mut file = root.open_contained(path)?;
         let execute = executable(file.metadata());
         if file.len_hint() > max_bytes {
             return Err(too_large());
@@ -92,7 +96,7 @@ impl Leaf {
     }
 
     /// Eight digits that say which content this is, so that the same content gets the same name again.
-    pub(super) fn tag(&self) -> String {
+    pub(crate) fn tag(&self) -> String {
         let digest: [u8; 32] = match self {
             Self::File { sha256, .. } => *sha256,
             Self::Link { text } => Sha256::digest(text).into(),
@@ -102,7 +106,7 @@ impl Leaf {
     }
 
     /// What follows from two leaves that differ in nothing but the bit to execute.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         match self {
             Self::File { bytes, .. } => *bytes,
             Self::Link { text } => text.len() as u64,
@@ -111,7 +115,7 @@ impl Leaf {
     }
 
     /// Four words without blanks in them.
-    pub(super) fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         match self {
             Self::File { bytes, sha256, execute } => {
                 let kind = if *execute { "x" } else { "f" };
@@ -122,7 +126,7 @@ impl Leaf {
         }
     }
 
-    pub(super) fn decode(words: &mut std::str::SplitAsciiWhitespace<'_>) -> Option<Self> {
+    pub(crate) fn decode(words: &mut std::str::SplitAsciiWhitespace<'_>) -> Option<Self> {
         let (kind, bytes, content) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
         match kind {
             "f" | "x" => {

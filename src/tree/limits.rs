@@ -1,8 +1,8 @@
 //! How much of a tree is looked at and taken in.
 
-/// Bounds on what a restore takes in.
+/// Bounds on what is brought from one side to the other. What is over them is refused on both sides.
 ///
-/// Each is enforced on what really arrives; what a listing claims only lets a restore stop early.
+/// Each is enforced on what really arrives; what a listing claims only lets a call refuse it early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectLimits {
     pub(crate) objects: u64,
@@ -19,14 +19,14 @@ impl Default for ObjectLimits {
 }
 
 impl ObjectLimits {
-    /// Refuses the whole restore if the store lists more than `objects` objects, good or bad.
+    /// Looks at no more than `objects` objects, good or bad. Of what is beyond them nothing is taken for absent.
     #[must_use]
     pub fn with_objects(mut self, objects: u64) -> Self {
         self.objects = objects;
         self
     }
 
-    /// Refuses the whole restore if its objects have more than `bytes` bytes together.
+    /// Refuses the objects that would bring their bytes together over `bytes`.
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;

@@ -10,10 +10,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::apply::{Applying, Places};
+use super::apply::{Applying, Places, Theirs};
 use super::contents::{State, Tree};
 use super::journal::{Settled, recover};
-use super::plan::{Plan, part, plan};
+use super::plan::{Plan, Rules, part, plan};
 use super::report::{Conflict, MergeOptions, Merged, OnConflict, Why};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -62,22 +62,46 @@ pub(crate) fn merge_where(
 ) -> Result<Merged> {
     let _lock = Flock::try_take(work, Path::new(LOCK), OPERATION)?;
     same_mount(target, work)?;
-    let recovered = recover(work, trash, target)?;
+    let conflicts = recover_from(work, trash, target)?;
     let (ours, theirs) = (Tree::take(target, options.limits)?, Tree::take(source, options.limits)?);
-    let mut merged = Merged::default();
-    merged.conflicts.extend(recovered.into_iter().filter_map(|(path, settled)| match settled {
-        Settled::Beside(name) => Some(Conflict { path, why: Why::BothChanged, beside: Some(name) }),
-        Settled::Back | Settled::AsPlanned => None,
-    }));
+    let mut merged = Merged { conflicts, ..Merged::default() };
     for side in [&ours, &theirs] {
         merged.left.absorb(side.left().clone());
     }
-    let Plan { steps, conflicts, held, mut open } =
-        plan(base, &ours, &theirs, options.on_conflict, options.guard);
+    let rules = Rules { on_conflict: options.on_conflict, guard: options.guard, hold: &|_| false };
+    let places = Places { theirs: Theirs::Copied(source), ours: target, work, trash };
+    merge_trees((base, &ours, &theirs), rules, places, merged, admit)
+}
+
+/// Settles what a merge that was cut off has left in `work`.
+pub(crate) fn recover_from(work: &Root, trash: &Root, target: &Root) -> Result<Vec<Conflict>> {
+    let beside = |(path, settled)| match settled {
+        Settled::Beside(name) => Some(Conflict { path, why: Why::BothChanged, beside: Some(name) }),
+        Settled::Back | Settled::AsPlanned => None,
+    };
+    Ok(recover(work, trash, target)?.into_iter().filter_map(beside).collect())
+}
+
+/// Takes the lock on merges that use `work`.
+#[cfg(feature = "artifacts")]
+pub(crate) fn lock_merges(work: &Root) -> Result<Flock> {
+    Flock::try_take(work, Path::new(LOCK), OPERATION)
+}
+
+/// Merges trees that were looked at, which are the base, ours and theirs.
+pub(crate) fn merge_trees(
+    (base, ours, theirs): (&Tree, &Tree, &Tree),
+    rules: Rules<'_>,
+    places: Places<'_>,
+    mut merged: Merged,
+    admit: &dyn Fn(&GuestPath) -> Result<()>,
+) -> Result<Merged> {
+    let Plan { steps, conflicts, held, approval, mut open, ours_only } = plan(base, ours, theirs, rules);
+    (merged.approval, merged.ahead) = (approval, ours_only);
     let planned = |(path, why): (&GuestPath, Why)| Conflict { path: path.clone(), why, beside: None };
     let conflicts: Vec<Conflict> = conflicts.into_iter().map(planned).collect();
     merged.held = held.into_iter().cloned().collect();
-    if options.on_conflict == OnConflict::Fail && !conflicts.is_empty() {
+    if rules.on_conflict == OnConflict::Fail && !conflicts.is_empty() {
         merged.conflicts.extend(conflicts);
         return Ok(Merged { base: base.clone(), ..merged });
     }
@@ -96,7 +120,6 @@ pub(crate) fn merge_where(
             BTreeSet::new()
         }
         false => {
-            let places = Places { theirs: source, ours: target, work, trash };
             let mut applying = Applying::new(places, merged, conflicts)?;
             applying.run(steps, |above| matches!(theirs.state(above), State::Absent | State::Leaf(_)))?;
             merged = applying.merged;
@@ -104,7 +127,7 @@ pub(crate) fn merge_where(
         }
     };
     open.extend(undone.iter());
-    merged.base = next_base(base, &theirs, &open);
+    merged.base = next_base(base, theirs, &open);
     Ok(merged)
 }
 

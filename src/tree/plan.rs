@@ -17,19 +17,19 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::contents::{State, Tree};
 use super::leaf::Leaf;
-use super::report::{Guard, OnConflict, Why};
+use super::report::{Approval, Guard, OnConflict, Why};
 use crate::name::GuestPath;
 
 /// What is done at one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step<'t> {
-    pub(super) path: &'t GuestPath,
-    pub(super) act: Act<'t>,
+pub(crate) struct Step<'t> {
+    pub(crate) path: &'t GuestPath,
+    pub(crate) act: Act<'t>,
 }
 
 /// The order is that of the work: names become free before they are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Act<'t> {
+pub(crate) enum Act<'t> {
     /// Ours goes, if it still is what was seen.
     Remove(&'t Leaf),
     /// Ours gets a name beside.
@@ -49,30 +49,38 @@ pub(super) enum Act<'t> {
 
 /// What becomes of what was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(crate) enum Keep {
     InTrash,
     Beside,
 }
 
 /// All steps, and what is said of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan<'t> {
-    pub(super) steps: Vec<Step<'t>>,
-    pub(super) conflicts: Vec<(&'t GuestPath, Why)>,
+pub(crate) struct Plan<'t> {
+    pub(crate) steps: Vec<Step<'t>>,
+    pub(crate) conflicts: Vec<(&'t GuestPath, Why)>,
     /// Removals that the guard does not let through.
-    pub(super) held: BTreeSet<&'t GuestPath>,
+    pub(crate) held: BTreeSet<&'t GuestPath>,
+    /// What an approval of the held removals must say.
+    pub(crate) approval: Option<Approval>,
     /// Paths that are not known on one side, and what must wait for others. The base keeps what it has of them.
-    pub(super) open: BTreeSet<&'t GuestPath>,
+    pub(crate) open: BTreeSet<&'t GuestPath>,
+    /// How many changes of ours theirs does not have.
+    pub(crate) ours_only: u64,
+}
+
+/// What decides a plan besides the trees.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'r> {
+    pub(crate) on_conflict: OnConflict,
+    pub(crate) guard: Guard,
+    /// Whether a removal at this path must be held, however few there are.
+    pub(crate) hold: &'r dyn Fn(&GuestPath) -> bool,
 }
 
 /// What is to be done to ours, so that it has the changes from `base` to `theirs`.
-pub(super) fn plan<'t>(
-    base: &'t Tree,
-    ours: &'t Tree,
-    theirs: &'t Tree,
-    on_conflict: OnConflict,
-    guard: Guard,
-) -> Plan<'t> {
+pub(crate) fn plan<'t>(base: &'t Tree, ours: &'t Tree, theirs: &'t Tree, rules: Rules<'_>) -> Plan<'t> {
+    let on_conflict = rules.on_conflict;
     let mut plan = Plan::default();
     let paths: BTreeSet<&GuestPath> =
         [base, ours, theirs].into_iter().flat_map(|tree| tree.leaves.keys()).collect();
@@ -87,13 +95,14 @@ pub(super) fn plan<'t>(
             () if here == State::Unknown || there == State::Unknown => {
                 plan.open.insert(path);
             }
-            () if there == was || here == there => {}
+            () if here == there => {}
+            () if there == was => plan.ours_only += 1,
             () if here == was => plan.take(path, here, there, (ours, theirs)),
             () => plan.conflict(path, (here, there), (ours, theirs), on_conflict),
         }
     }
     plan.unblock(ours, on_conflict);
-    plan.hold(base, guard);
+    plan.hold(base, rules);
     plan.steps.sort_by_key(|step| step.act.phase());
     plan
 }
@@ -210,8 +219,9 @@ impl<'t> Plan<'t> {
         }
     }
 
-    /// Holds all removals, if they are suspiciously many. What another name of theirs has now is no loss.
-    fn hold(&mut self, base: &Tree, guard: Guard) {
+    /// Holds all removals, if they are suspiciously many, and those that the rules hold. What another name of theirs has now is no
+    /// loss.
+    fn hold(&mut self, base: &Tree, rules: Rules<'_>) {
         let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
         let lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
         let (lost, all) = (
@@ -219,11 +229,18 @@ impl<'t> Plan<'t> {
             base.leaves.values().filter(|leaf| **leaf != Leaf::Directory).count(),
         );
         let many = (lost > 20 && lost > all / 2) || (all >= 2 && lost >= all);
-        if guard == Guard::Off || !many {
+        let many = many && rules.guard != Guard::Off;
+        let is_held = |step: &&Step<'_>| {
+            let removes = matches!(step.act, Act::Remove(_) | Act::RemoveDirectory);
+            removes && (many || (rules.hold)(step.path))
+        };
+        let held: Vec<&Step<'_>> = self.steps.iter().filter(is_held).collect();
+        let approval = Approval::of(held.iter().map(|step| (step.path, step.leaving())));
+        if held.is_empty() || rules.guard == Guard::Approved(approval) {
             return;
         }
-        let removes = |act: &Act<'_>| matches!(act, Act::Remove(_) | Act::RemoveDirectory);
-        self.held = self.steps.iter().filter(|step| removes(&step.act)).map(|step| step.path).collect();
+        self.held = held.into_iter().map(|step| step.path).collect();
+        self.approval = Some(approval);
         let (waiting, steps) = part(std::mem::take(&mut self.steps), &self.held);
         self.steps = steps;
         self.open.extend(waiting.into_iter().map(|step| step.path));

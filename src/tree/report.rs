@@ -1,9 +1,16 @@
 //! What a merge is asked to do, and what it did.
 
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
 
 use super::contents::{Tree, TreeLimits};
-use crate::error::Error;
+use super::leaf::{Leaf, unhex};
+use super::stored::encode_path;
+use crate::entropy::hex;
+use crate::error::{Error, ErrorKind};
 use crate::name::GuestPath;
 use crate::report::Leftovers;
 
@@ -30,6 +37,58 @@ pub enum Guard {
     On,
     /// None is held.
     Off,
+    /// As [`On`](Self::On), but what was held once and reported with this approval is let through, if it is still exactly that.
+    Approved(Approval),
+}
+
+/// Which removals exactly somebody approves.
+///
+/// It is made from the paths and the content of what was held back, so that it lets nothing else through.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Approval([u8; 32]);
+
+impl Approval {
+    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, Option<&'h Leaf>)>) -> Self {
+        let mut lines: Vec<String> = held
+            .map(|(path, leaf)| {
+                format!("{} {}\n", encode_path(path), leaf.map_or_else(String::new, Leaf::encode))
+            })
+            .collect();
+        lines.sort_unstable();
+        Self(lines.iter().fold(Sha256::new(), |hash, line| hash.chain_update(line)).finalize().into())
+    }
+}
+
+impl fmt::Display for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(self.0))
+    }
+}
+
+impl fmt::Debug for Approval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Approval({self})")
+    }
+}
+
+impl FromStr for Approval {
+    type Err = Error;
+
+    /// Reads back what `Display` has written, for an approval that a person gives later.
+    ///
+    /// # Errors
+    /// [`InvalidData`](ErrorKind::InvalidData) if it is no approval.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bytes = unhex(text).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(|| Error::new("approve", text, ErrorKind::InvalidData))
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Approval {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// How to merge.
@@ -104,6 +163,10 @@ pub struct Merged {
     pub conflicts: Vec<Conflict>,
     /// Removals that the [`Guard`] has held back.
     pub held: Vec<GuestPath>,
+    /// What lets them through, by [`Guard::Approved`].
+    pub approval: Option<Approval>,
+    /// How many changes of the target the source does not have.
+    pub ahead: u64,
     /// How often a name was free for a moment, since the file system cannot exchange.
     pub not_atomic: u64,
     /// What was refused or failed on either side, and why.

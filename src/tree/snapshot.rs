@@ -24,7 +24,7 @@ use super::limits::ObjectLimits;
 use super::reserved::is_reserved;
 use super::stamp::{Digest, Stamp, digest, is_fresh};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{SafeName, SafePath};
+use crate::name::{GuestPath, SafeName, SafePath};
 use crate::report::Leftovers;
 use crate::root::{Entry, HardLinks, Root, WalkLimits};
 
@@ -252,11 +252,6 @@ impl Snapshot {
         self.refused.left
     }
 
-    pub(crate) fn find(&self, path: &SafePath) -> Option<&Seen> {
-        let index = self.files.binary_search_by(|seen| seen.path.cmp(path)).ok()?;
-        self.files.get(index)
-    }
-
     /// Whether `path` may be there although no file was seen at it: something is at it or above it that was not
     /// looked into.
     pub(crate) fn may_hold(&self, path: &SafePath) -> bool {
@@ -302,7 +297,7 @@ fn judge(entry: &Entry, reserved: &[SafeName], hard_links: HardLinks) -> Result<
     let path = path.ok_or_else(|| refuse(ErrorKind::InvalidName).with_detail("name is not UTF-8"))?;
     let path = SafePath::new(path)?;
     match () {
-        () if is_reserved(&path, reserved) => Ok(None),
+        () if is_reserved(&GuestPath::from(&path), reserved) => Ok(None),
         () if metadata.is_symlink() => Err(refuse(ErrorKind::Symlink)),
         () if !metadata.is_file() => Err(refuse(ErrorKind::NotRegular)),
         // Its other name may be outside.

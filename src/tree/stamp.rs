@@ -1,12 +1,12 @@
 //! What a file looked like, and the hash of what it holds.
 
 use std::io::Read as _;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
 use crate::root::{Metadata, Root};
 
 /// Time stamps may not move for a tick of the kernel's clock, at most 10 ms.
@@ -55,7 +55,8 @@ pub(crate) fn is_fresh(stamp: &Stamp, now: SystemTime) -> bool {
 }
 
 /// The hash of a file of at most `limit` bytes, and its stamp from before it was read.
-pub(crate) fn digest(root: &Root, path: &SafePath, limit: u64) -> Result<(Stamp, Digest)> {
+pub(crate) fn digest(root: &Root, path: impl AsRef<Path>, limit: u64) -> Result<(Stamp, Digest)> {
+    let path = path.as_ref();
     let file = root.open_contained(path)?;
     let stamp = Stamp::of(file.metadata());
     if stamp.size > limit {

@@ -18,7 +18,7 @@ use crate::name::GuestPath;
 const TREE: &str = "beneath tree 1";
 
 /// Lines between the name of their format and a checksum.
-pub(super) fn seal(format: &str, lines: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn seal(format: &str, lines: impl IntoIterator<Item = String>) -> String {
     let mut text = format!("{format}\n");
     for line in lines {
         text.push_str(&line);
@@ -31,7 +31,7 @@ pub(super) fn seal(format: &str, lines: impl IntoIterator<Item = String>) -> Str
 }
 
 /// The lines that [`seal`] was given; none if anything is missing, changed or of another format.
-pub(super) fn unseal<'t>(format: &str, text: &'t str) -> Option<Vec<&'t str>> {
+pub(crate) fn unseal<'t>(format: &str, text: &'t str) -> Option<Vec<&'t str>> {
     let body = text.strip_suffix('\n')?;
     let end = body.rfind('\n')? + 1;
     let (body, sum) = body.split_at_checked(end)?;
@@ -42,11 +42,11 @@ pub(super) fn unseal<'t>(format: &str, text: &'t str) -> Option<Vec<&'t str>> {
     (lines.next()? == format).then(|| lines.collect())
 }
 
-pub(super) fn encode_path(path: &GuestPath) -> String {
+pub(crate) fn encode_path(path: &GuestPath) -> String {
     hex(path.as_bytes().iter().copied())
 }
 
-pub(super) fn decode_path(word: &str) -> Option<GuestPath> {
+pub(crate) fn decode_path(word: &str) -> Option<GuestPath> {
     GuestPath::try_from(unhex(word)?.as_slice()).ok()
 }
 

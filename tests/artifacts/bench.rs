@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use beneath::artifacts::{Ended, Hashing, OnLocal, Snapshot};
+use beneath::artifacts::{Hashing, Snapshot};
 use beneath::{Root, ambient_authority};
 use support::Home;
 
@@ -73,9 +73,9 @@ async fn memory() {
         } else {
             let artifacts = home.artifacts(&source);
             let report = tokio::task::block_in_place(|| {
-                tokio::runtime::Handle::current().block_on(artifacts.restore(OnLocal::ColdStart))
+                tokio::runtime::Handle::current().block_on(artifacts.restore())
             });
-            assert_eq!(report.unwrap().ended, Ended::Complete);
+            assert!(report.unwrap().is_complete());
         }
         start.elapsed()
     });
@@ -137,9 +137,9 @@ async fn seaweed() {
             _ => {
                 let artifacts = home.artifacts(&source);
                 let report = tokio::task::block_in_place(|| {
-                    tokio::runtime::Handle::current().block_on(artifacts.restore(OnLocal::ColdStart))
+                    tokio::runtime::Handle::current().block_on(artifacts.restore())
                 });
-                report.unwrap().ended == Ended::Complete
+                report.unwrap().is_complete()
             }
         };
         let time = start.elapsed();

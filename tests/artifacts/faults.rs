@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use beneath::ErrorKind;
-use beneath::artifacts::{Ended, Event, ObjectLimits, OnLocal, Retry};
+use beneath::artifacts::{Event, ObjectLimits, Retry, SyncOptions};
 
 use crate::bucket::{Answer, Ask, Bucket, page};
 use crate::support::Home;
@@ -40,7 +40,7 @@ async fn unreadable_listing_fails_the_restore_and_touches_nothing() {
     for (name, answer, kind) in cases {
         let bucket = Bucket::scripted(move |_| answer.clone(), |_, _| Answer::closed());
         let home = Home::new();
-        let error = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap_err();
+        let error = home.artifacts(&bucket.source()).restore().await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
         assert!(home.tree().is_empty());
         home.assert_clean();
@@ -74,8 +74,12 @@ async fn listing_that_does_not_end_is_given_up() {
     for (name, bucket) in buckets {
         let home = Home::new();
         let limits = ObjectLimits::default().with_objects(100);
-        let restore = home.artifacts(&bucket.source()).with_limits(limits);
-        let error = restore.restore(OnLocal::ColdStart).await.unwrap_err();
+        let artifacts = home.artifacts(&bucket.source()).with_limits(limits).with_retry(quick());
+        let error = match artifacts.restore().await {
+            Err(error) => error,
+            // What was listed up to there is tried, and nothing is taken for absent.
+            Ok(report) => report.refused().next().unwrap().1.clone(),
+        };
         assert_eq!(error.kind(), ErrorKind::TooMany, "{name}: {error}");
     }
 }
@@ -102,8 +106,8 @@ async fn passing_faults_are_retried_and_reported() {
                 seen.lock().unwrap().push(*attempt);
             }
         });
-        let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-        assert_eq!(report.ended, Ended::Complete, "{name}: {report:?}");
+        let report = artifacts.restore().await.unwrap();
+        assert!(report.is_complete(), "{name}: {report:?}");
         assert_eq!(*retried.lock().unwrap(), [1, 2], "{name}");
         assert_eq!(home.tree()["a"], b"hello", "{name}");
         home.assert_clean();
@@ -111,7 +115,7 @@ async fn passing_faults_are_retried_and_reported() {
 }
 
 #[tokio::test]
-async fn lasting_fault_of_one_object_holds_all_back_until_it_passes() {
+async fn lasting_fault_of_one_object_costs_one_object_until_it_passes() {
     for size in [5, 100_000] {
         let broken = Arc::new(AtomicBool::new(true));
         let state = Arc::clone(&broken);
@@ -126,15 +130,14 @@ async fn lasting_fault_of_one_object_holds_all_back_until_it_passes() {
         );
         let home = Home::new();
         let artifacts = home.artifacts(&bucket.source()).with_retry(quick());
-        let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-        assert_eq!((report.ended, report.failed().count()), (Ended::Incomplete, 1), "{report:?}");
-        assert_eq!(report.outcomes.len(), 2);
-        assert!(home.tree().is_empty());
+        let report = artifacts.restore().await.unwrap();
+        assert_eq!((report.placed, report.failed.total), (1, 1), "{report:?}");
+        assert!(!report.is_complete() && home.tree()["good"] == b"hello" && home.tree().len() == 1);
 
         broken.store(false, Ordering::SeqCst);
         let before = bucket.asked(Ask::Get);
-        let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-        assert_eq!((report.ended, report.placed()), (Ended::Complete, 2), "{report:?}");
+        let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+        assert!(report.is_complete() && report.placed == 1, "{report:?}");
         assert_eq!(bucket.asked(Ask::Get) - before, 1, "what had arrived is not fetched again");
         home.assert_clean();
     }
@@ -155,9 +158,9 @@ async fn lies_about_sizes_never_pass_the_limits() {
         let home = Home::new();
         let limits = ObjectLimits::default().with_file_bytes(90_000);
         let artifacts = home.artifacts(&bucket.source()).with_retry(quick()).with_limits(limits);
-        let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+        let report = artifacts.restore().await.unwrap();
         let kinds: Vec<_> = report.refused().map(|(_, error)| error.kind()).collect();
-        assert_eq!((report.ended, kinds), (Ended::Complete, vec![ErrorKind::TooLarge]), "{name}: {report:?}");
+        assert_eq!((report.placed, kinds), (1, vec![ErrorKind::TooLarge]), "{name}: {report:?}");
         assert_eq!(home.tree().len(), 1, "{name}");
         home.assert_clean();
     }
@@ -170,8 +173,9 @@ async fn object_that_is_gone_is_refused_and_the_rest_comes() {
         |key, _| if key == "gone" { Answer::new(404, "") } else { whole("hello") },
     );
     let home = Home::new();
-    let report = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed(), report.refused().count()), (Ended::Complete, 1, 1));
+    let report = home.artifacts(&bucket.source()).restore().await.unwrap();
+    assert_eq!((report.placed, report.left.total), (1, 1), "{report:?}");
+    assert!(!report.is_complete(), "A14: it was complete");
     home.assert_clean();
 }
 
@@ -189,14 +193,14 @@ async fn store_that_disappears_half_way_is_noticed_in_bounded_time() {
     let home = Home::new();
     let artifacts = home.artifacts(&bucket.source()).with_retry(quick());
     let start = Instant::now();
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+    let report = artifacts.restore().await.unwrap();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-    assert_eq!((report.ended, report.outcomes.len()), (Ended::Incomplete, 2000));
-    assert!(home.tree().is_empty());
+    assert_eq!(report.placed + report.failed.total, 2000, "{}", report.placed);
+    assert!(!report.is_complete() && report.placed >= 60);
     alive.store(false, Ordering::SeqCst);
     // With time enough for a busy machine.
-    let report = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 2000));
+    let report = home.artifacts(&bucket.source()).pull(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete() && home.tree().len() == 2000, "{}", report.placed);
     home.assert_clean();
 }
 
@@ -211,8 +215,7 @@ async fn workspace_removed_during_restore_is_a_typed_outcome() {
             whole("hello")
         },
     );
-    let report = home.artifacts(&bucket.source()).restore(OnLocal::ColdStart).await.unwrap();
-    let kinds: Vec<_> = report.failed().map(|(_, error)| error.kind()).collect();
-    assert_eq!((report.ended, kinds), (Ended::Incomplete, vec![ErrorKind::NotFound; 2]), "{report:?}");
+    let report = home.artifacts(&bucket.source()).restore().await.unwrap();
+    assert_eq!((report.placed, report.failed.total, report.is_complete()), (0, 2, false), "{report:?}");
     home.assert_contained();
 }

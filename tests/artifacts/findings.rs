@@ -1,13 +1,17 @@
 //! What attack and real use have found, each as a test that failed before.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
-use beneath::artifacts::{Deletions, Overwrites};
+use beneath::artifacts::{Artifacts, Deletions, Prefix, Side, SyncOptions, Why};
+use beneath::{ErrorKind, GuestPath, SessionId};
 
+use crate::bucket::{Answer, Bucket, page};
 use crate::support::{self, Home};
 
 /// Copies a directory of files.
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -15,20 +19,415 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
     }
 }
 
-/// A3: the handle of the old directory saw nothing in it, and all objects were deleted.
-#[tokio::test]
-async fn workspace_replaced_by_a_copy_of_itself_deletes_nothing() {
+/// A home whose files are in the store.
+async fn mirrored(files: usize) -> (Home, beneath::artifacts::Source, Artifacts) {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
-    for n in 0..10 {
+    for n in 0..files {
         fs::write(home.workspace(&format!("f{n}")), format!("{n}")).unwrap();
     }
-    assert!(artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap().is_complete());
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    (home, source, artifacts)
+}
+
+#[tokio::test]
+async fn a2_file_renamed_to_any_name_is_moved_and_not_lost() {
+    let (home, source, artifacts) = mirrored(3).await;
+    fs::rename(home.workspace("f0"), home.workspace("thesis: final?.docx")).unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((report.uploaded, report.deleted), (1, 1));
+    let other = Home::new();
+    assert!(other.artifacts(&source).restore().await.unwrap().is_complete());
+    assert_eq!(other.tree(), home.tree());
+}
+
+#[tokio::test]
+async fn any_name_comes_back_on_another_host_byte_for_byte() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let (home, source) = (Home::new(), support::memory());
+    let names: [&[u8]; 6] = [b"\xff", b"d\xff/a\nb", b"...", b"%=x", b"aux.rs", "e\u{301} ".as_bytes()];
+    for (name, size) in names.into_iter().zip([0, 1, 10, 100, 100_000, 1_000_000]) {
+        let path = home.path("workspace").join(std::ffi::OsStr::from_bytes(name));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![7; size]).unwrap();
+    }
+    assert!(home.artifacts(&source).mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    let other = Home::new();
+    let report = other.artifacts(&source).restore().await.unwrap();
+    assert!(report.is_complete() && report.placed == 6, "{report:?}");
+    for name in names {
+        let at =
+            |home: &Home| fs::read(home.path("workspace").join(std::ffi::OsStr::from_bytes(name))).unwrap();
+        assert!(at(&home) == at(&other), "{}", name.escape_ascii());
+    }
+}
+
+#[tokio::test]
+async fn a2_file_renamed_to_where_it_cannot_be_mirrored_is_not_deleted() {
+    let deep = ["x".repeat(250).as_str(); 5].join("/");
+    for to in [deep.as_str(), "skills/own", "twice"] {
+        let (home, source, artifacts) = mirrored(5).await;
+        fs::create_dir_all(home.workspace(to).parent().unwrap()).unwrap();
+        fs::rename(home.workspace("f0"), home.workspace(to)).unwrap();
+        if to == "twice" {
+            fs::hard_link(home.workspace(to), home.workspace("thrice")).unwrap();
+        }
+        let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        assert_eq!((report.deleted, report.held_back()), (0, 1), "{to}: {report:?}");
+        assert!(!report.is_complete() && support::objects(&source).await.contains_key("f0"), "{to}");
+        // What was deleted for good goes all the same.
+        fs::remove_file(home.workspace("f1")).unwrap();
+        let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        assert_eq!((report.deleted, report.held_back()), (1, 1), "{to}: {report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a2_directory_that_cannot_be_read_holds_all_deletions() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (home, source, artifacts) = mirrored(5).await;
+    fs::create_dir(home.workspace("closed")).unwrap();
+    fs::rename(home.workspace("f0"), home.workspace("closed/f0")).unwrap();
+    fs::set_permissions(home.workspace("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+    let can_read = fs::read_dir(home.workspace("closed")).is_ok();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    fs::set_permissions(home.workspace("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    if can_read {
+        return crate::skip("this user reads every directory");
+    }
+    assert_eq!((report.deleted, report.held_back()), (0, 1), "{report:?}");
+    assert!(support::objects(&source).await.contains_key("f0"));
+}
+
+#[tokio::test]
+async fn a2_file_that_was_restored_is_known_when_it_is_deleted() {
+    let source = support::memory();
+    support::seed(&source, &[("a", b"1"), ("b", b"2"), ("c", b"3")]).await;
+    let home = Home::new();
+    let artifacts = home.artifacts(&source);
+    assert!(artifacts.restore().await.unwrap().is_complete());
+    // Before anybody has looked at the workspace again.
+    fs::remove_file(home.workspace("a")).unwrap();
+    fs::hard_link(home.workspace("b"), home.workspace("b2")).unwrap();
+    symlink("nowhere", home.workspace("link")).unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.deleted, report.held_back(), report.left.total), (1, 0, 3), "{report:?}");
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.deleted, report.held_back()), (0, 0), "{report:?}");
+    assert!(support::objects(&source).await.contains_key("b"));
+}
+
+/// The handle of the old directory saw nothing in it, and all objects were deleted.
+#[tokio::test]
+async fn a3_workspace_replaced_by_a_copy_of_itself_deletes_nothing() {
+    let (home, source, artifacts) = mirrored(10).await;
     let (old, aside) = (home.path("workspace"), home.path("guest/aside"));
     fs::rename(&old, &aside).unwrap();
     copy(&aside, &old);
-    fs::remove_dir_all(&aside).unwrap();
-    let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap();
-    assert_eq!(report.deleted(), 0, "{report:?}");
+    fs::remove_file(old.join("f0")).unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    // It is another directory: nobody has seen that a file was deleted in it.
+    assert_eq!((report.deleted, report.uploaded), (0, 0), "{report:?}");
+    assert_eq!(support::objects(&source).await.len(), 10);
+}
+
+#[tokio::test]
+async fn a4_workspace_that_was_lost_is_restored_and_the_store_keeps_all() {
+    let (home, source, artifacts) = mirrored(100).await;
+    fs::remove_dir_all(home.path("workspace")).unwrap();
+    fs::create_dir(home.path("workspace")).unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.deleted, report.held_back(), report.is_complete()), (0, 0, false), "{report:?}");
+    assert_eq!(support::objects(&source).await.len(), 100);
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete() && report.placed == 100, "{report:?}");
     assert_eq!(support::objects(&source).await, home.tree());
+}
+
+/// Found by the simulation: what a host had put right before it died counted as seen, also in another directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a4_object_that_was_put_before_a_crash_and_the_loss_of_the_workspace_stays() {
+    use crate::bucket::{Act, Ask};
+    let (sender, waiting) = tokio::sync::oneshot::channel();
+    let sender = std::sync::Mutex::new(Some(sender));
+    let bucket = Bucket::new(move |request, count| {
+        if request.ask == Ask::Put && count == 1 {
+            sender.lock().unwrap().take().unwrap().send(()).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(5));
+        }
+        Act::Serve
+    });
+    let home = Home::new();
+    for name in ["a", "b"] {
+        fs::write(home.workspace(name), name).unwrap();
+    }
+    let dying = home.artifacts(&bucket.source()).with_concurrency(1);
+    let mirroring = tokio::spawn(async move { dying.mirror(&SyncOptions::default()).await });
+    waiting.await.unwrap();
+    mirroring.abort();
+    assert!(mirroring.await.is_err());
+    fs::remove_dir_all(home.path("workspace")).unwrap();
+    fs::create_dir(home.path("workspace")).unwrap();
+    let report = home.artifacts(&bucket.source()).mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.deleted, report.held_back()), (0, 0), "{report:?}");
+    assert!(bucket.object("a").is_some() || bucket.object("b").is_some());
+}
+
+/// Versions of two stores that count are the same.
+#[tokio::test]
+async fn what_was_fetched_from_one_store_is_never_taken_for_an_object_of_another() {
+    use beneath::artifacts::{Event, Step};
+    let (home, one, two) = (Home::new(), support::memory(), support::memory());
+    support::seed(&one, &[("a", b"one")]).await;
+    support::seed(&two, &[("a", b"two")]).await;
+    let dying = home.artifacts(&one).with_progress(|event| {
+        assert!(!matches!(event, Event::Entered(Step::Publishing)), "dies here, as it should");
+    });
+    dying.restore().await.unwrap_err();
+    assert!(home.artifacts(&two).restore().await.unwrap().is_complete());
+    assert_eq!(home.tree()["a"], b"two");
+}
+
+#[tokio::test]
+async fn a5_local_file_in_place_of_a_remote_directory_deletes_nothing() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a/b", b"theirs")]).await;
+    fs::write(home.workspace("a"), "ours").unwrap();
+    let artifacts = home.artifacts(&source);
+    for _ in 0..3 {
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        assert_eq!(report.deleted, 0, "{report:?}");
+        for side in [home.tree(), support::objects(&source).await] {
+            assert_eq!(side["a/b"], b"theirs", "the directory has the name: {side:?}");
+            assert!(side.values().any(|content| content == b"ours"), "{side:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a6_restore_that_was_not_complete_does_not_overwrite_later() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a", b"theirs"), ("b", b"theirs")]).await;
+    symlink("nowhere", home.workspace("a")).unwrap();
+    let artifacts = home.artifacts(&source);
+    assert!(!artifacts.restore().await.unwrap().is_complete());
+    fs::remove_file(home.workspace("a")).unwrap();
+    fs::write(home.workspace("a"), "ours").unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+    assert_eq!(support::objects(&source).await["a"], b"theirs");
+}
+
+#[tokio::test]
+async fn a8_state_of_another_prefix_or_store_is_no_base() {
+    let (home, source, artifacts) = mirrored(3).await;
+    let other = Artifacts::new(
+        source.clone(),
+        Prefix::session(&SessionId::new("other")),
+        &support::session_at(&home.path("")),
+    );
+    assert_eq!(other.mirror(&SyncOptions::default()).await.unwrap().uploaded, 3);
+    let elsewhere = support::memory();
+    assert_eq!(home.artifacts(&elsewhere).mirror(&SyncOptions::default()).await.unwrap().uploaded, 3);
+    assert_eq!(support::objects(&elsewhere).await, home.tree());
+    // Each has a base of its own.
+    let again = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(again.is_complete() && again.uploaded == 0, "{again:?}");
+}
+
+#[tokio::test]
+async fn a9_what_one_host_deletes_and_the_other_edits_is_reported_and_stays() {
+    let (one, source, first) = mirrored(3).await;
+    let two = Home::new();
+    let second = two.artifacts(&source);
+    assert!(second.restore().await.unwrap().is_complete());
+    fs::remove_file(two.workspace("f0")).unwrap();
+    assert_eq!(second.mirror(&SyncOptions::default()).await.unwrap().deleted, 1);
+    fs::write(one.workspace("f0"), "edited").unwrap();
+    let report = first.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!(report.conflicts[0].why, Why::DeletedThere, "{report:?}");
+    assert_eq!(support::objects(&source).await["f0"], b"edited");
+    assert!(first.sync(&SyncOptions::default()).await.unwrap().is_complete());
+}
+
+#[tokio::test]
+async fn a11_write_that_leaves_no_stamp_is_found_by_hashing() {
+    use std::os::unix::fs::MetadataExt as _;
+    let (home, source, artifacts) = mirrored(2).await;
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    // As a mapping does it on some file systems: the base says that the file was so all the time.
+    let state = home.path("state");
+    let base = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+    let base = base.into_iter().find(|path| path.to_str().unwrap().contains("base-")).unwrap();
+    let text = fs::read_to_string(&base).unwrap();
+    let before = fs::metadata(home.workspace("f0")).unwrap();
+    fs::write(home.workspace("f0"), "X").unwrap();
+    let after = fs::metadata(home.workspace("f0")).unwrap();
+    let stamp = |file: &fs::Metadata| {
+        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        let (modified, changed) =
+            (nanos(file.mtime(), file.mtime_nsec()), nanos(file.ctime(), file.ctime_nsec()));
+        format!("{}:{}:{}:{modified}:{changed}", file.dev(), file.ino(), file.len())
+    };
+    assert!(text.contains(&stamp(&before)), "{text}");
+    let body = text.replace(&stamp(&before), &stamp(&after));
+    let body = &body[..body.trim_end().rfind('\n').unwrap() + 1];
+    let sum: String = sha256(body.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(&base, format!("{body}{sum}\n")).unwrap();
+    assert_eq!(artifacts.mirror(&SyncOptions::default()).await.unwrap().uploaded, 0, "stamps do not show it");
+    let options = SyncOptions::default().with_hashing(beneath::artifacts::Hashing::Always);
+    assert_eq!(artifacts.mirror(&options).await.unwrap().uploaded, 1);
+    assert_eq!(support::objects(&source).await["f0"], b"X");
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    use sha2::Digest as _;
+    sha2::Sha256::digest(bytes).into()
+}
+
+#[tokio::test]
+async fn a12_short_body_without_a_length_is_not_taken_for_the_whole() {
+    let bucket = Bucket::scripted(
+        |_| page(&[("a", 5), ("b", 5)], None),
+        |key, _| match key {
+            "a" => Answer::new(200, "he").without("Content-Length"),
+            _ => Answer::new(200, "hello").without("Content-Length"),
+        },
+    );
+    let home = Home::new();
+    let retry = beneath::artifacts::Retry::default().with_attempts(1);
+    let report = home.artifacts(&bucket.source()).with_retry(retry).restore().await.unwrap();
+    assert_eq!((report.placed, report.failed.total), (1, 1), "{report:?}");
+    assert_eq!(home.tree().len(), 1);
+}
+
+#[tokio::test]
+async fn a13_one_object_that_cannot_be_read_is_one_refusal() {
+    for status in [400, 403, 404, 416, 301, 500] {
+        let bucket = Bucket::scripted(
+            |_| page(&[("bad", 5), ("good", 5)], None),
+            move |key, _| match key {
+                "bad" => Answer::new(status, ""),
+                _ => Answer::new(200, "hello"),
+            },
+        );
+        let home = Home::new();
+        let retry = beneath::artifacts::Retry::default().with_attempts(1);
+        let artifacts = home.artifacts(&bucket.source()).with_retry(retry);
+        let report = artifacts.restore().await.unwrap();
+        assert_eq!((report.placed, report.left.total + report.failed.total), (1, 1), "{status}: {report:?}");
+        assert!(!report.is_complete(), "{status}");
+        assert_eq!(home.tree()["good"], b"hello", "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a15_key_on_two_pages_is_one_object_if_both_are_equal() {
+    let bucket = Bucket::scripted(
+        |token| match token {
+            None => page(&[("a", 5), ("b", 5)], Some("t")),
+            Some(_) => page(&[("b", 5), ("c", 5)], None),
+        },
+        |_, _| Answer::new(200, "hello"),
+    );
+    let home = Home::new();
+    let report = home.artifacts(&bucket.source()).restore().await.unwrap();
+    assert!(report.is_complete() && report.placed == 3, "{report:?}");
+}
+
+#[tokio::test]
+async fn a17_what_is_mirrored_can_be_restored_whatever_its_depth() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    for depth in [32, 33, 50] {
+        let path = vec!["d"; depth].join("/");
+        fs::create_dir_all(home.workspace(&path).parent().unwrap()).unwrap();
+        fs::write(home.workspace(&path).with_extension("f"), "x").unwrap();
+    }
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+    let other = Home::new();
+    let restored = other.artifacts(&source).restore().await.unwrap();
+    assert!(restored.is_complete() && restored.placed == report.uploaded, "{restored:?}");
+}
+
+#[tokio::test]
+async fn a18_put_respects_the_limits() {
+    let (home, source) = (Home::new(), support::memory());
+    let limits = beneath::artifacts::ObjectLimits::default().with_file_bytes(4).with_depth(2).with_objects(1);
+    let artifacts = home.artifacts(&source).with_limits(limits);
+    let path = |raw: &str| GuestPath::new(raw).unwrap();
+    assert_eq!(artifacts.put(&path("a"), "12345").await.unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(artifacts.put(&path("a/b/c"), "1").await.unwrap_err().kind(), ErrorKind::TooMany);
+    assert!(artifacts.put(&path("a"), "1").await.unwrap().is_complete());
+    let put = artifacts.put(&path("b"), "1").await.unwrap();
+    assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::TooMany);
+    assert_eq!(support::objects(&source).await.len(), 1);
+}
+
+#[tokio::test]
+async fn many_deletions_are_held_until_somebody_approves_exactly_these() {
+    let (home, source, artifacts) = mirrored(50).await;
+    for n in 0..30 {
+        fs::remove_file(home.workspace(&format!("f{n}"))).unwrap();
+    }
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.deleted, report.held_back()), (0, 30), "{report:?}");
+    let held = &report.held[0];
+    assert_eq!(held.side, Side::There);
+    let approval: beneath::artifacts::Approval = held.approval.to_string().parse().unwrap();
+    let approved = SyncOptions::default().with_deletions(Deletions::Approved(approval));
+
+    // One more, and it is another set.
+    fs::remove_file(home.workspace("f30")).unwrap();
+    let report = artifacts.mirror(&approved).await.unwrap();
+    assert_eq!((report.deleted, report.held_back()), (0, 31), "{report:?}");
+    fs::write(home.workspace("f30"), "30").unwrap();
+    let report = artifacts.mirror(&approved).await.unwrap();
+    assert_eq!((report.deleted, report.held_back()), (30, 0), "{report:?}");
+    assert_eq!(support::objects(&source).await, home.tree());
+}
+
+#[tokio::test]
+async fn store_that_lost_its_objects_removes_nothing_here_unapproved() {
+    let (home, source, artifacts) = mirrored(30).await;
+    for n in 0..30 {
+        support::delete_key(&source, &format!("{}f{n}", support::prefix())).await;
+    }
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.removed, report.held_back(), home.tree().len()), (0, 30, 30), "{report:?}");
+    assert_eq!(report.held[0].side, Side::Here);
+    // A single one goes, and is in the trash.
+    for n in 1..30 {
+        support::put_object(&source, &format!("f{n}"), format!("{n}").as_bytes()).await;
+    }
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete() && report.removed == 1, "{report:?}");
+    let kept = walkdir::WalkDir::new(home.path("host/trash")).into_iter().flatten();
+    let kept = kept.filter(|entry| entry.file_type().is_file() && fs::read(entry.path()).unwrap() == b"0");
+    assert_eq!(kept.count(), 1);
+}
+
+#[tokio::test]
+async fn listing_that_lacks_an_object_removes_nothing() {
+    use crate::bucket::{Act, Ask};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let lacks = Arc::new(AtomicBool::new(false));
+    let lying = Arc::clone(&lacks);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::List if lying.load(Ordering::SeqCst) => Act::Refuse(page(&[], None)),
+        _ => Act::Serve,
+    });
+    let home = Home::new();
+    fs::write(home.workspace("a"), "1").unwrap();
+    let artifacts = home.artifacts(&bucket.source());
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    lacks.store(true, Ordering::SeqCst);
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.removed, report.failed.total, report.is_complete()), (0, 1, false), "{report:?}");
+    assert_eq!(home.tree().len(), 1);
 }

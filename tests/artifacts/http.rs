@@ -109,6 +109,11 @@ impl Answer {
         self
     }
 
+    pub(crate) fn without(mut self, header: &str) -> Self {
+        self.headers.remove(header);
+        self
+    }
+
     /// The same, unless the answer has that header.
     pub(crate) fn or_with(mut self, header: &'static str, value: &str) -> Self {
         self.headers.entry(header).or_insert(value.to_owned());

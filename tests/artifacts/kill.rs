@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use beneath::artifacts::{Deletions, Ended, Event, OnLocal, Overwrites, Source};
+use beneath::artifacts::{Event, Source, SyncOptions};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::servers::{self, Server};
@@ -110,12 +110,12 @@ pub(crate) async fn work(
     let artifacts = || support::artifacts_at(home, source).with_concurrency(concurrency);
     match task {
         "restore" => {
-            let report = artifacts().with_progress(listener).restore(OnLocal::ColdStart).await.unwrap();
-            assert!(matches!(report.ended, Ended::Complete | Ended::AlreadyRestored), "{report:?}");
+            let report = artifacts().with_progress(listener).restore().await.unwrap();
+            assert!(report.is_complete(), "{report:?}");
         }
         "mirror" => {
             let artifacts = artifacts().with_progress(listener);
-            let report = artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap();
+            let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
             assert!(report.is_complete(), "{report:?}");
         }
         "naive restore" => naive::restore(home, source).await,

@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use beneath::artifacts::{Deletions, Ended, OnLocal, Overwrites, Source};
+use beneath::artifacts::{Source, SyncOptions};
 use object_store::local::LocalFileSystem;
 
 use crate::support::{self, Home};
@@ -90,27 +90,29 @@ async fn child() {
     let source = Source::new(Arc::new(LocalFileSystem::new_with_prefix(&remote).unwrap()));
     let artifacts = support::artifacts_at(&home.path(""), &source);
     let before = reset();
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+    let report = artifacts.restore().await.unwrap();
     let used = peak() - before;
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, count));
+    assert!(report.is_complete() && report.placed == count, "{report:?}");
     println!("{task}: {count} objects, {} KiB more at the peak", used >> 10);
     assert!(used < ALLOWED, "{} MiB more", used >> 20);
 }
 
 async fn mirror(remote: &std::path::Path) {
     let size = if full_size() { 2 << 30 } else { 256 << 20 };
+    let other = remote.join("other");
+    std::fs::create_dir(&other).unwrap();
     let sources = [
         ("directory", Source::local(remote, beneath::ambient_authority()).unwrap()),
-        ("store", Source::new(Arc::new(LocalFileSystem::new_with_prefix(remote).unwrap()))),
+        ("store", Source::new(Arc::new(LocalFileSystem::new_with_prefix(other).unwrap()))),
     ];
     for (name, source) in sources {
         let home = Home::new();
         std::fs::File::create(home.workspace("large")).unwrap().set_len(size).unwrap();
         let artifacts = home.artifacts(&source);
         let before = reset();
-        let report = artifacts.mirror(Deletions::Keep, Overwrites::Allow).await.unwrap();
+        let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
         let used = peak() - before;
-        assert_eq!(report.uploaded(), 1, "{report:?}");
+        assert_eq!(report.uploaded, 1, "{report:?}");
         println!("{name}: {size} bytes mirrored, {} KiB more at the peak", used >> 10);
         assert!(used < ALLOWED, "{} MiB more", used >> 20);
     }

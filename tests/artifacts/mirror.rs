@@ -4,10 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::artifacts::{
-    Artifacts, Deletions, Diff, Event, Hashing, Mirrored, ObjectLimits, OnLocal, Overwrites, Restored,
-    Snapshot,
+    Artifacts, Diff, Event, Hashing, ObjectLimits, Prefer, Snapshot, SyncOptions, SyncReport, Why,
 };
-use beneath::{ErrorKind, Root, SafePath, ambient_authority};
+use beneath::{ErrorKind, GuestPath, Root, SafePath, ambient_authority};
 
 use crate::servers;
 use crate::support::{self, Home};
@@ -150,8 +149,12 @@ fn what_cannot_be_mirrored_is_refused_and_not_taken_for_deleted() {
     assert!(before.diff(&after).is_empty());
 }
 
-async fn mirror(artifacts: &Artifacts) -> beneath::artifacts::MirrorReport {
-    artifacts.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap()
+async fn mirror(artifacts: &Artifacts) -> SyncReport {
+    artifacts.mirror(&SyncOptions::default()).await.unwrap()
+}
+
+fn guest(path: &str) -> GuestPath {
+    GuestPath::new(path).unwrap()
 }
 
 #[tokio::test]
@@ -165,18 +168,20 @@ async fn mirror_makes_the_store_equal_to_the_workspace_on_every_store() {
         fs::write(home.workspace("x/y/a + b%.txt"), "one").unwrap();
         fs::write(home.workspace("large"), vec![3_u8; (9 << 20) + 5]).unwrap();
         fs::write(home.workspace("gone"), "soon").unwrap();
+        // What is reserved is not mirrored, so the two are not equal.
         let report = mirror(&artifacts).await;
-        assert!(report.is_complete() && report.uploaded() == 3, "{name}: {report:?}");
-        assert_eq!(mirror(&artifacts).await.uploaded(), 0, "{name}");
+        assert_eq!((report.uploaded, report.left.total), (3, 1), "{name}: {report:?}");
+        assert!(!report.is_complete(), "{name}");
+        fs::remove_dir_all(home.workspace("skills")).unwrap();
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete() && report.uploaded == 0, "{name}: {report:?}");
 
         fs::write(home.workspace("x/y/a + b%.txt"), "two").unwrap();
         fs::remove_file(home.workspace("gone")).unwrap();
         let report = mirror(&artifacts).await;
         assert!(report.is_complete(), "{name}: {report:?}");
-        assert_eq!((report.uploaded(), report.deleted()), (1, 1), "{name}: {report:?}");
-        let mut tree = home.tree();
-        tree.remove("skills/own");
-        assert_eq!(support::objects(&source).await, tree, "{name}");
+        assert_eq!((report.uploaded, report.deleted), (1, 1), "{name}: {report:?}");
+        assert_eq!(support::objects(&source).await, home.tree(), "{name}");
     }
 }
 
@@ -186,15 +191,12 @@ async fn restored_files_are_known_and_not_uploaded_again() {
         support::seed(&source, &[("a", b"1"), ("d/b", b"2")]).await;
         let home = Home::new();
         let artifacts = home.artifacts(&source);
-        assert!(artifacts.restore(OnLocal::ColdStart).await.unwrap().is_complete());
+        assert!(artifacts.restore().await.unwrap().is_complete());
         let report = mirror(&artifacts).await;
-        assert!(
-            report.outcomes.iter().all(|outcome| matches!(outcome, Mirrored::Unchanged { .. })),
-            "{name}"
-        );
+        assert!(report.is_complete() && report.uploaded == 0, "{name}: {report:?}");
         fs::write(home.workspace("a"), "3").unwrap();
         let report = mirror(&artifacts).await;
-        assert!(report.is_complete() && report.uploaded() == 1, "{name}: {report:?}");
+        assert!(report.is_complete() && report.uploaded == 1, "{name}: {report:?}");
         assert_eq!(support::objects(&source).await["a"], b"3", "{name}");
     }
 }
@@ -205,8 +207,8 @@ async fn two_hosts_do_not_overwrite_each_other_unnoticed() {
         support::seed(&source, &[("a", b"1"), ("b", b"1"), ("c", b"1")]).await;
         let (one, two) = (Home::new(), Home::new());
         let (first, second) = (one.artifacts(&source), two.artifacts(&source));
-        assert!(first.restore(OnLocal::ColdStart).await.unwrap().is_complete());
-        assert!(second.restore(OnLocal::ColdStart).await.unwrap().is_complete());
+        assert!(first.restore().await.unwrap().is_complete());
+        assert!(second.restore().await.unwrap().is_complete());
         fs::write(one.workspace("a"), "from one").unwrap();
         fs::write(one.workspace("n"), "from one").unwrap();
         fs::write(one.workspace("c"), "from one").unwrap();
@@ -217,16 +219,34 @@ async fn two_hosts_do_not_overwrite_each_other_unnoticed() {
         fs::write(two.workspace("n"), "from two").unwrap();
         fs::remove_file(two.workspace("c")).unwrap();
         let report = mirror(&second).await;
-        let mut conflicts: Vec<_> = report.conflicts().map(SafePath::as_str).collect();
-        conflicts.sort_unstable();
-        assert_eq!(conflicts, ["a", "c", "n"], "{name}: {report:?}");
+        let mut conflicts: Vec<_> =
+            report.conflicts.iter().map(|one| (one.path.as_str().unwrap(), one.why)).collect();
+        conflicts.sort_unstable_by_key(|(path, _)| *path);
+        let expected = [("a", Why::BothChanged), ("c", Why::DeletedHere), ("n", Why::BothChanged)];
+        assert_eq!(conflicts, expected, "{name}: {report:?}");
+        assert!(!report.is_complete(), "{name}");
         let objects = support::objects(&source).await;
         for (path, content) in [("a", "from one"), ("b", "from two"), ("c", "from one"), ("n", "from one")] {
             assert_eq!(objects[path], content.as_bytes(), "{name} {path}");
         }
-        let report = second.mirror(Deletions::Propagate, Overwrites::Allow).await.unwrap();
-        assert!(report.is_complete(), "{name}: {report:?}");
-        assert_eq!(support::objects(&source).await, two.tree(), "{name}");
+        // What the second has is in the store, too, under names beside.
+        let beside = objects.iter().filter(|(path, _)| path.contains(".ours-"));
+        assert_eq!(beside.filter(|(_, content)| *content == b"from two").count(), 2, "{name}: {objects:?}");
+
+        // A pull keeps both versions here, and then both are everywhere.
+        let report = second.sync(&SyncOptions::default()).await.unwrap();
+        assert_eq!(support::objects(&source).await, two.tree(), "{name}: {report:?}");
+        for content in ["from one", "from two"] {
+            let has = |path: &str| {
+                two.tree().iter().any(|(name, found)| name.starts_with(path) && found == content.as_bytes())
+            };
+            assert!(has("a") && has("n"), "{name}: {:?}", two.tree());
+        }
+        assert_eq!(two.tree()["c"], b"from one", "{name}: it comes back");
+        let objects = support::objects(&source).await;
+        let again = second.sync(&SyncOptions::default()).await.unwrap();
+        assert_eq!((again.placed, again.uploaded, again.deleted), (0, 0, 0), "{name}: {again:?}");
+        assert_eq!(support::objects(&source).await, objects, "{name}");
     }
 }
 
@@ -239,14 +259,7 @@ async fn mirror_uploads_nothing_from_outside() {
     rustix::fs::mkfifoat(rustix::fs::CWD, home.workspace("fifo"), rustix::fs::Mode::RUSR).unwrap();
     let artifacts = home.artifacts(&source);
     let report = mirror(&artifacts).await;
-    assert_eq!((report.left.total, report.outcomes.len()), (4, 0), "{report:?}");
-    assert!(!report.is_complete());
-
-    // The same by name, as if they had been files when the diff was made.
-    let mut diff = Diff::default();
-    diff.new = ["link", "dir/canary", "hard", "fifo"].map(|path| SafePath::new(path).unwrap()).into();
-    let report = artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Allow).await.unwrap();
-    assert_eq!((report.left.total, report.outcomes.len()), (4, 0), "{report:?}");
+    assert_eq!((report.left.total, report.uploaded), (4, 0), "{report:?}");
     assert!(!report.is_complete());
     assert!(support::objects(&source).await.is_empty());
 }
@@ -258,23 +271,35 @@ async fn materialise_places_keeps_or_replaces() {
         let artifacts = home.artifacts(&source);
         let large = vec![9_u8; 200_000];
         support::seed(&source, &[("in/new.txt", b"hello"), ("big", &large)]).await;
-        let path = |raw| SafePath::new(raw).unwrap();
-        let placed = artifacts.materialise(&path("in/new.txt"), OnLocal::Fail).await.unwrap();
-        assert!(matches!(placed, Some(Restored::Placed { bytes: 5, .. })), "{name}");
-        let placed = artifacts.materialise(&path("big"), OnLocal::Fail).await.unwrap();
-        assert!(matches!(placed, Some(Restored::Placed { bytes: 200_000, .. })), "{name}");
+        let options = SyncOptions::default();
+        let placed = artifacts.materialise(&guest("in/new.txt"), &options).await.unwrap().unwrap();
+        assert_eq!((placed.placed, placed.failed.total), (1, 0), "{name}: {placed:?}");
+        let placed = artifacts.materialise(&guest("big"), &options).await.unwrap().unwrap();
+        assert_eq!(placed.placed, 1, "{name}: {placed:?}");
         assert_eq!(fs::read(home.workspace("big")).unwrap(), large);
-        assert!(artifacts.materialise(&path("none"), OnLocal::Fail).await.unwrap().is_none(), "{name}");
+        assert!(artifacts.materialise(&guest("none"), &options).await.unwrap().is_none(), "{name}");
+
+        // A21: the base knows what came, so a later change here is no conflict and a deletion is one.
+        fs::write(home.workspace("in/new.txt"), "edited").unwrap();
+        fs::remove_file(home.workspace("big")).unwrap();
+        let report = mirror(&artifacts).await;
+        assert_eq!(
+            (report.uploaded, report.deleted, report.conflicts.len()),
+            (1, 1, 0),
+            "{name}: {report:?}"
+        );
 
         symlink(home.path("outside/canary"), home.workspace("link")).unwrap();
         support::put_object(&source, "link", b"object").await;
-        let error = artifacts.materialise(&path("link"), OnLocal::Fail).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{name}");
-        let kept = artifacts.materialise(&path("link"), OnLocal::LocalWins).await.unwrap();
-        assert!(matches!(kept, Some(Restored::Kept { .. })), "{name}");
-        artifacts.materialise(&path("link"), OnLocal::RemoteWins).await.unwrap();
-        assert_eq!(fs::read(home.workspace("link")).unwrap(), b"object", "{name}");
-        let error = artifacts.materialise(&path("skills/x"), OnLocal::Fail).await.unwrap_err();
+        let kept = artifacts.materialise(&guest("link"), &options).await.unwrap().unwrap();
+        assert_eq!(kept.placed, 0, "{name}: {kept:?}");
+        fs::write(home.workspace("both"), "mine").unwrap();
+        support::put_object(&source, "both", b"object").await;
+        let both = artifacts.materialise(&guest("both"), &options).await.unwrap().unwrap();
+        let beside = both.conflicts[0].beside.as_ref().unwrap().as_str().unwrap();
+        assert_eq!(fs::read(home.workspace(beside)).unwrap(), b"object", "{name}");
+        assert_eq!(fs::read(home.workspace("both")).unwrap(), b"mine", "{name}");
+        let error = artifacts.materialise(&guest("skills/x"), &options).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidPath);
         home.assert_clean();
     }
@@ -285,14 +310,14 @@ async fn put_writes_here_and_there_and_the_mirror_knows() {
     for (name, source) in support::every_store().await {
         let home = Home::new();
         let artifacts = home.artifacts(&source);
-        let path = SafePath::new("out/report.txt").unwrap();
+        let path = guest("out/report.txt");
         for content in ["first", "second"] {
             artifacts.put(&path, content).await.unwrap().uploaded.unwrap();
             assert_eq!(fs::read(home.workspace("out/report.txt")).unwrap(), content.as_bytes());
             assert_eq!(support::objects(&source).await["out/report.txt"], content.as_bytes());
         }
         let report = mirror(&artifacts).await;
-        assert!(report.is_complete() && report.uploaded() == 0, "{name}: {report:?}");
+        assert!(report.is_complete() && report.uploaded == 0, "{name}: {report:?}");
     }
 }
 
@@ -309,7 +334,7 @@ async fn put_stays_here_when_the_store_is_gone() {
     let source = beneath::artifacts::Source::s3(builder).unwrap();
     let retry = beneath::artifacts::Retry::default().with_attempts(1);
     let artifacts = home.artifacts(&source).with_retry(retry);
-    let put = artifacts.put(&SafePath::new("a").unwrap(), "x").await.unwrap();
+    let put = artifacts.put(&guest("a"), "x").await.unwrap();
     assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(fs::read(home.workspace("a")).unwrap(), b"x");
 }
@@ -320,7 +345,7 @@ async fn signed_url_reads_the_object_and_nothing_else() {
     let (_, source) = server.bucket().await;
     let home = Home::new();
     let artifacts = home.artifacts(&source);
-    let path = SafePath::new("caf\u{e9} + 1%.txt").unwrap();
+    let path = guest("caf\u{e9} + 1%.txt");
     artifacts.put(&path, "signed content").await.unwrap().uploaded.unwrap();
     let url = artifacts.signed_url(&path, std::time::Duration::from_secs(60)).await.unwrap();
     let target = url.split_once("127.0.0.1").unwrap().1.split_once('/').unwrap().1;
@@ -416,16 +441,25 @@ fn diff_of_many_deletions_and_many_refusals_is_not_quadratic() {
 async fn puts_leave_no_growing_log_behind() {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
-    let path = SafePath::new("out/report.txt").unwrap();
+    let path = guest("out/report.txt");
     for n in 0..50 {
         artifacts.put(&path, format!("{n}")).await.unwrap().uploaded.unwrap();
     }
-    assert_eq!(fs::metadata(home.path("state/mirror.log")).unwrap().len(), 0);
+    assert!(!home.path("state/push.log").exists());
+
+    // Another host that knows nothing of the object does not overwrite it.
     let other = Home::new();
+    let put = other.artifacts(&source).put(&path, "theirs").await.unwrap();
+    assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(support::objects(&source).await["out/report.txt"], b"49");
+    let synced =
+        other.artifacts(&source).sync(&SyncOptions::default().with_prefer(Prefer::Remote)).await.unwrap();
+    assert_eq!(synced.conflicts.len(), 1, "{synced:?}");
     other.artifacts(&source).put(&path, "theirs").await.unwrap().uploaded.unwrap();
+
     fs::write(home.workspace("out/report.txt"), "mine").unwrap();
     let report = mirror(&artifacts).await;
-    assert_eq!(report.conflicts().count(), 1, "{report:?}");
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
     assert_eq!(support::objects(&source).await["out/report.txt"], b"theirs");
 }
 
@@ -433,19 +467,39 @@ async fn puts_leave_no_growing_log_behind() {
 async fn what_was_put_last_is_what_the_mirror_knows() {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
-    let path = SafePath::new("a").unwrap();
+    let path = guest("a");
     for content in ["one", "two", "three"] {
         artifacts.put(&path, content).await.unwrap().uploaded.unwrap();
     }
-    // A host that dies while it notes a put leaves half a line.
-    let base = home.path("state/mirror.base");
-    let mut text = fs::read(&base).unwrap();
-    text.extend_from_slice(b"5\t-\t00");
-    fs::write(&base, text).unwrap();
     fs::write(home.workspace("a"), "four").unwrap();
     let report = mirror(&artifacts).await;
-    assert!(report.is_complete() && report.uploaded() == 1, "{report:?}");
+    assert!(report.is_complete() && report.uploaded == 1, "{report:?}");
     assert_eq!(support::objects(&source).await["a"], b"four");
+}
+
+#[tokio::test]
+async fn base_that_is_damaged_is_no_base_and_loses_nothing() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = home.artifacts(&source);
+    for name in ["a", "b", "gone"] {
+        fs::write(home.workspace(name), name).unwrap();
+    }
+    assert!(mirror(&artifacts).await.is_complete());
+    let is_base =
+        |path: &std::path::PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("base-");
+    let mut files = fs::read_dir(home.path("state")).unwrap().map(|entry| entry.unwrap().path());
+    let base = files.find(is_base).unwrap();
+    let mut text = fs::read(&base).unwrap();
+    let middle = text.len() / 2;
+    text[middle] ^= 1;
+    fs::write(&base, text).unwrap();
+    fs::write(home.workspace("a"), "edited").unwrap();
+    fs::remove_file(home.workspace("gone")).unwrap();
+    let report = mirror(&artifacts).await;
+    assert_eq!((report.deleted, report.conflicts.len()), (0, 1), "{report:?}");
+    let objects = support::objects(&source).await;
+    assert_eq!((objects["a"].as_slice(), objects["gone"].as_slice()), (&b"a"[..], &b"gone"[..]));
+    assert!(objects.values().any(|content| content == b"edited"), "{objects:?}");
 }
 
 #[tokio::test]
@@ -454,11 +508,11 @@ async fn put_waits_for_its_turn_and_stays_when_it_does_not_come() {
     let artifacts = home.artifacts(&source);
     let held = fs::File::create(home.path("state/artifacts.lock")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let put = artifacts.put(&SafePath::new("a").unwrap(), "x").await.unwrap();
+    let put = artifacts.put(&guest("a"), "x").await.unwrap();
     assert_eq!(put.uploaded.unwrap_err().kind(), ErrorKind::Busy);
     assert_eq!(fs::read(home.workspace("a")).unwrap(), b"x");
     drop(held);
-    assert_eq!(mirror(&artifacts).await.uploaded(), 1);
+    assert_eq!(mirror(&artifacts).await.uploaded, 1);
 }
 
 #[tokio::test]
@@ -468,20 +522,22 @@ async fn mirror_refuses_what_could_not_be_restored() {
     for name in ["a", "b", "c"] {
         fs::write(home.workspace(name), "12345").unwrap();
     }
-    let kinds = |report: &beneath::artifacts::MirrorReport| -> Vec<_> {
-        report.refused().map(|(_, error)| error.kind()).collect()
-    };
+    let kinds = |report: &SyncReport| -> Vec<_> { report.refused().map(|(_, error)| error.kind()).collect() };
     let report = mirror(&limited(ObjectLimits::default().with_objects(2))).await;
-    assert_eq!((report.uploaded(), kinds(&report)), (2, vec![ErrorKind::TooMany]), "{report:?}");
+    assert_eq!((report.uploaded, kinds(&report)), (2, vec![ErrorKind::TooMany]), "{report:?}");
     assert_eq!(report.left.total, 1);
     // What is there already counts, in the next call too.
     let report = mirror(&limited(ObjectLimits::default().with_bytes(14))).await;
-    assert_eq!((report.uploaded(), kinds(&report)), (0, vec![ErrorKind::TooLarge]), "{report:?}");
+    assert!(
+        report.uploaded == 0 && kinds(&report).iter().all(|kind| *kind == ErrorKind::TooLarge),
+        "{report:?}"
+    );
+    assert!(!report.is_complete(), "{report:?}");
     let restored = Home::new();
     let artifacts = restored.artifacts(&source).with_limits(ObjectLimits::default().with_objects(2));
-    assert_eq!(artifacts.restore(OnLocal::ColdStart).await.unwrap().placed(), 2);
+    assert_eq!(artifacts.restore().await.unwrap().placed, 2);
     let report = mirror(&limited(ObjectLimits::default().with_bytes(15))).await;
-    assert_eq!((report.uploaded(), report.left.total), (1, 0), "{report:?}");
+    assert_eq!((report.uploaded, report.left.total), (1, 0), "{report:?}");
 }
 
 #[tokio::test]
@@ -497,8 +553,7 @@ async fn planned_bytes_of_a_mirror_are_those_of_the_files() {
         }
     });
     assert!(mirror(&artifacts).await.is_complete());
-    let mut diff = Diff::default();
-    diff.modified.push(SafePath::new("b").unwrap());
-    assert!(artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Refuse).await.unwrap().is_complete());
-    assert_eq!(*planned.lock().unwrap(), [(2, 8), (1, 3)]);
+    fs::write(home.workspace("b"), "1234").unwrap();
+    assert!(mirror(&artifacts).await.is_complete());
+    assert_eq!(*planned.lock().unwrap(), [(2, 8), (1, 4)]);
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{Deletions, Ended, Hashing, OnLocal, Overwrites, Snapshot};
-use beneath::{ErrorKind, Root, SafePath, ambient_authority};
+use beneath::artifacts::{Event, Step, SyncOptions};
+use beneath::{ErrorKind, GuestPath};
 
 use crate::support::{self, Home};
 
@@ -12,8 +12,8 @@ use crate::support::{self, Home};
 async fn restore_that_refuses_a_key_is_not_complete() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &[("a", b"1"), ("skills/evil.md", b"2")]).await;
-    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed(), report.left.total), (Ended::Complete, 1, 1));
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert_eq!((report.placed, report.left.total, report.listed), (1, 1, 2));
     assert!(!report.is_complete());
     let (subject, error) = report.refused().next().unwrap();
     assert_eq!(
@@ -24,48 +24,49 @@ async fn restore_that_refuses_a_key_is_not_complete() {
 }
 
 #[tokio::test]
-async fn restore_that_was_interrupted_still_counts_what_it_refused() {
+async fn restore_that_was_interrupted_still_reports_what_it_refused() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &[("a", b"1"), ("skills/evil.md", b"2")]).await;
     let artifacts = home.artifacts(&source);
-    // The journal is written before the first file is published.
     let listener = home.artifacts(&source).with_progress(|event| {
-        if let beneath::artifacts::Event::Entered(beneath::artifacts::Step::Publishing) = event {
+        if let Event::Entered(Step::Publishing) = event {
             panic!("dies here");
         }
     });
-    assert!(listener.restore(OnLocal::ColdStart).await.is_err());
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-    assert!(report.resumed && !report.is_complete(), "{report:?}");
-    assert_eq!((report.placed(), report.left.total, report.refused().count()), (1, 1, 0));
-    let again = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-    assert!(again.ended == Ended::AlreadyRestored && !again.is_complete(), "this call brought in nothing");
+    assert!(listener.restore().await.is_err());
+    for placed in [1, 0] {
+        let report = artifacts.restore().await.unwrap();
+        assert_eq!((report.placed, report.left.total, report.refused().count()), (placed, 1, 1));
+        assert!(!report.is_complete(), "{report:?}");
+    }
 }
 
 #[tokio::test]
-async fn mirror_of_a_diff_is_as_complete_as_the_snapshot_was() {
+async fn mirror_is_complete_only_without_what_it_cannot_keep() {
+    use std::os::unix::fs::PermissionsExt as _;
     let (home, source) = (Home::new(), support::memory());
-    let root = Root::open_ambient(home.path("workspace"), ambient_authority()).unwrap();
-    let before = Snapshot::take(&root, &[], Hashing::Never).unwrap();
-    assert!(before.is_complete());
+    let artifacts = home.artifacts(&source);
     fs::write(home.workspace("a"), "1").unwrap();
     symlink("nowhere", home.workspace("link")).unwrap();
-    let after = Snapshot::take(&root, &[], Hashing::Never).unwrap();
-    let diff = before.diff(&after);
-    assert!(!after.is_complete() && !diff.is_complete() && !diff.is_empty());
-    let artifacts = home.artifacts(&source);
-    let report = artifacts.mirror_diff(&diff, Deletions::Keep, Overwrites::Refuse).await.unwrap();
-    assert_eq!((report.uploaded(), report.left.total), (1, 1));
-    assert!(!report.is_complete());
+    fs::create_dir(home.workspace("empty")).unwrap();
+    fs::write(home.workspace("run"), "#!").unwrap();
+    fs::set_permissions(home.workspace("run"), fs::Permissions::from_mode(0o755)).unwrap();
+    for uploaded in [2, 0] {
+        let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        assert_eq!((report.uploaded, report.left.total), (uploaded, 3), "{report:?}");
+        assert!(!report.is_complete());
+    }
     fs::remove_file(home.workspace("link")).unwrap();
-    assert!(artifacts.mirror(Deletions::Keep, Overwrites::Refuse).await.unwrap().is_complete());
+    fs::remove_dir(home.workspace("empty")).unwrap();
+    fs::set_permissions(home.workspace("run"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
 }
 
 #[tokio::test]
 async fn put_that_was_not_uploaded_names_its_key() {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
-    let path = SafePath::new("a").unwrap();
+    let path = GuestPath::new("a").unwrap();
     let put = artifacts.put(&path, "x").await.unwrap();
     assert!(put.is_complete() && put.refused().next().is_none());
     let held = fs::File::create(home.path("state/artifacts.lock")).unwrap();
@@ -82,14 +83,13 @@ async fn reports_are_written_as_json() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &[("a", b"1"), ("skills/evil.md", b"2")]).await;
     let artifacts = home.artifacts(&source);
-    let restored = artifacts.restore(OnLocal::ColdStart).await.unwrap();
+    let restored = artifacts.restore().await.unwrap();
     let json = serde_json::to_value(&restored).unwrap();
-    assert_eq!(json["ended"], "Complete");
-    assert_eq!(json["outcomes"][0]["Placed"]["path"], "a");
+    assert_eq!(json["placed"], 1);
     assert_eq!(json["left"]["first"][0]["subject"], "sessions/s1/skills/evil.md");
     fs::write(home.workspace("b"), "2").unwrap();
-    let mirrored = artifacts.mirror(Deletions::Keep, Overwrites::Refuse).await.unwrap();
-    assert_eq!(serde_json::to_value(&mirrored).unwrap()["left"]["total"], 0);
-    let put = artifacts.put(&SafePath::new("c").unwrap(), "3").await.unwrap();
+    let mirrored = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!(serde_json::to_value(&mirrored).unwrap()["uploaded"], 1);
+    let put = artifacts.put(&GuestPath::new("c").unwrap(), "3").await.unwrap();
     assert_eq!(serde_json::to_value(&put).unwrap()["key"], "sessions/s1/c");
 }

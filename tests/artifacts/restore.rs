@@ -2,9 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use beneath::artifacts::{
-    Artifacts, Deletions, Ended, Event, ObjectLimits, OnLocal, Overwrites, Restored, Source, Step,
-};
+use beneath::artifacts::{Artifacts, Event, ObjectLimits, Prefer, Source, Step, SyncOptions, Why};
 use beneath::{Access, ErrorKind, Policy, Root, Session, ambient_authority};
 
 use crate::servers;
@@ -30,81 +28,89 @@ async fn tree_equals_the_objects_on_every_store() {
         support::seed(&source, &FILES).await;
         let large = vec![7_u8; 3 << 20];
         support::put_object(&source, "large.bin", &large).await;
-        let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-        assert_eq!((report.ended, report.placed()), (Ended::Complete, 6), "{name}: {report:?}");
+        let report = home.artifacts(&source).restore().await.unwrap();
+        assert!(report.is_complete() && report.placed == 6, "{name}: {report:?}");
         let mut wanted = expected();
         wanted.insert("large.bin".into(), large);
         assert_eq!(home.tree(), wanted, "{name}");
         home.assert_clean();
-        let again = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-        assert_eq!(again.ended, Ended::AlreadyRestored, "{name}");
+        let again = home.artifacts(&source).restore().await.unwrap();
+        assert!(again.is_complete() && again.placed == 0, "{name}: {again:?}");
+        let pulled = home.artifacts(&source).pull(&SyncOptions::default()).await.unwrap();
+        assert!(pulled.is_complete() && pulled.placed == 0, "{name}: {pulled:?}");
     }
 }
 
 #[tokio::test]
-async fn cold_start_leaves_a_workspace_in_use_alone() {
+async fn restore_into_a_workspace_in_use_keeps_what_is_there() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &FILES).await;
     std::fs::write(home.workspace("mine"), "x").unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!(report.ended, Ended::NotCold);
-    assert_eq!(home.tree().len(), 1);
-}
-
-#[tokio::test]
-async fn cold_start_takes_a_workspace_with_reserved_names_for_cold() {
-    let (home, source) = (Home::new(), support::memory());
-    support::seed(&source, &FILES).await;
     std::fs::create_dir(home.workspace("skills")).unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5));
-}
-
-#[tokio::test]
-async fn local_wins_brings_only_what_is_missing() {
-    let (home, source) = (Home::new(), support::memory());
-    support::seed(&source, &FILES).await;
-    std::fs::create_dir(home.workspace("dir")).unwrap();
-    std::fs::write(home.workspace("dir/b.txt"), "mine").unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::LocalWins).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 4));
-    assert!(matches!(&report.outcomes[0], Restored::Kept { path } if path.as_str() == "dir/b.txt"));
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert_eq!((report.placed, report.pending, report.left.total), (5, 1, 1), "{report:?}");
+    assert!(!report.is_complete(), "the store does not have what is mine");
     let mut wanted = expected();
-    wanted.insert("dir/b.txt".into(), b"mine".to_vec());
+    wanted.insert("mine".into(), b"x".to_vec());
     assert_eq!(home.tree(), wanted);
     home.assert_clean();
 }
 
 #[tokio::test]
-async fn remote_wins_replaces_files_links_and_directories() {
-    let (home, source) = (Home::new(), support::memory());
-    support::seed(&source, &FILES).await;
-    std::fs::create_dir(home.workspace("dir")).unwrap();
-    std::fs::write(home.workspace("dir/b.txt"), "mine").unwrap();
-    std::fs::write(home.workspace("dir/stays"), "mine").unwrap();
-    std::fs::create_dir_all(home.workspace("a.txt/was/a/directory")).unwrap();
-    symlink(home.path("outside/canary"), home.workspace("empty")).unwrap();
-    symlink(home.path("outside"), home.workspace("caf\u{e9}")).unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::RemoteWins).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
-    let mut wanted = expected();
-    wanted.insert("dir/stays".into(), b"mine".to_vec());
-    assert_eq!(home.tree(), wanted);
-    home.assert_clean();
+async fn what_both_have_is_kept_in_both_versions() {
+    for prefer in [Prefer::Local, Prefer::Remote] {
+        let (home, source) = (Home::new(), support::memory());
+        support::seed(&source, &FILES).await;
+        std::fs::create_dir(home.workspace("dir")).unwrap();
+        std::fs::write(home.workspace("dir/b.txt"), "mine").unwrap();
+        std::fs::write(home.workspace("empty"), "").unwrap();
+        let artifacts = home.artifacts(&source);
+        let options = SyncOptions::default().with_prefer(prefer);
+        let report = artifacts.pull(&options).await.unwrap();
+        assert_eq!(report.conflicts.len(), 1, "{report:?}");
+        let beside = report.conflicts[0].beside.as_ref().unwrap().as_str().unwrap().to_owned();
+        let (whose, here, there) = match prefer {
+            Prefer::Local => ("dir/b.theirs-", "mine", "beta"),
+            Prefer::Remote => ("dir/b.ours-", "beta", "mine"),
+        };
+        assert!(beside.starts_with(whose) && beside.ends_with(".txt"), "{beside}");
+        let mut wanted = expected();
+        wanted.insert("dir/b.txt".into(), here.into());
+        wanted.insert(beside, there.into());
+        assert_eq!(home.tree(), wanted);
+        // A second run makes no second copy, and the conflict waits for somebody to choose.
+        let again = artifacts.pull(&options).await.unwrap();
+        assert_eq!((again.placed, again.conflicts.len()), (0, 1), "{again:?}");
+        assert_eq!(home.tree(), wanted);
+        home.assert_clean();
+    }
 }
 
 #[tokio::test]
-async fn fail_writes_nothing_when_anything_is_in_the_way() {
-    let (home, source) = (Home::new(), support::memory());
-    support::seed(&source, &FILES).await;
-    std::fs::write(home.workspace("empty"), "mine").unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::Fail).await.unwrap();
-    assert_eq!((report.ended, report.failed().count()), (Ended::Conflict, 5));
-    assert_eq!(home.tree().len(), 1);
-    std::fs::remove_file(home.workspace("empty")).unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::Fail).await.unwrap();
-    assert_eq!(report.ended, Ended::Complete);
-    assert_eq!(home.tree(), expected());
+async fn nothing_that_the_guest_has_is_destroyed_whoever_is_preferred() {
+    for prefer in [Prefer::Local, Prefer::Remote] {
+        let (home, source) = (Home::new(), support::memory());
+        support::seed(&source, &FILES).await;
+        std::fs::create_dir_all(home.workspace("a.txt/was/a")).unwrap();
+        std::fs::write(home.workspace("a.txt/was/a/directory"), "unsaved").unwrap();
+        symlink(home.path("outside/canary"), home.workspace("empty")).unwrap();
+        symlink(home.path("outside"), home.workspace("caf\u{e9}")).unwrap();
+        std::fs::write(home.workspace("dir"), "a file").unwrap();
+        let options = SyncOptions::default().with_prefer(prefer);
+        let report = home.artifacts(&source).pull(&options).await.unwrap();
+        assert!(!report.is_complete(), "{report:?}");
+        let tree = home.tree();
+        // A10: the file `a.txt` of the store destroyed the directory.
+        assert_eq!(tree["a.txt/was/a/directory"], b"unsaved", "{tree:?}");
+        for (_, content) in FILES.iter().filter(|(path, _)| !path.starts_with("caf") && *path != "empty") {
+            assert!(tree.values().any(|found| found == content), "{tree:?}");
+        }
+        assert!(tree.values().any(|found| found == b"a file"), "{tree:?}");
+        assert!(report.conflicts.iter().any(|one| one.why == Why::Kinds), "{report:?}");
+        assert!(home.workspace("empty").symlink_metadata().unwrap().is_symlink());
+        assert!(home.workspace("caf\u{e9}").symlink_metadata().unwrap().is_symlink());
+        home.assert_clean();
+    }
 }
 
 #[tokio::test]
@@ -113,37 +119,68 @@ async fn links_planted_in_the_way_are_refused_and_the_rest_comes() {
     support::seed(&source, &FILES).await;
     symlink(home.path("outside"), home.workspace("dir")).unwrap();
     symlink(home.path("outside/new"), home.workspace("a.txt")).unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::LocalWins).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 2), "{report:?}");
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert_eq!((report.placed, report.left.total), (2, 2), "{report:?}");
+    assert!(!report.is_complete());
     home.assert_clean();
+}
+
+#[tokio::test]
+async fn conflict_is_resolved_by_whoever_chooses() {
+    use beneath::GuestPath;
+    use beneath::artifacts::Take;
+    for take in [Take::Ours, Take::Theirs, Take::Both] {
+        let (home, source) = (Home::new(), support::memory());
+        support::seed(&source, &[("a.txt", b"theirs")]).await;
+        std::fs::write(home.workspace("a.txt"), "ours").unwrap();
+        let artifacts = home.artifacts(&source);
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        let beside = report.conflicts[0].beside.clone().unwrap();
+        assert!(artifacts.resolve(&GuestPath::new("a.txt").unwrap(), take).await.unwrap());
+        assert!(!artifacts.resolve(&GuestPath::new("a.txt").unwrap(), take).await.unwrap(), "only once");
+        let expected: Vec<(&str, &[u8])> = match take {
+            Take::Ours => vec![("a.txt", b"ours")],
+            Take::Theirs => vec![("a.txt", b"theirs")],
+            Take::Both => vec![("a.txt", b"ours"), (beside.as_str().unwrap(), b"theirs")],
+        };
+        let expected =
+            expected.into_iter().map(|(path, content)| (path.to_owned(), content.to_vec())).collect();
+        assert_eq!(home.tree(), expected, "{take:?}");
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        assert!(report.is_complete(), "{take:?}: {report:?}");
+        assert_eq!(support::objects(&source).await, expected, "{take:?}");
+    }
 }
 
 #[tokio::test]
 async fn limits_refuse_one_object_or_the_whole() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &FILES).await;
-    let limited = |limits| home.artifacts(&source).with_limits(limits);
+    let limited = async |limits| {
+        let home = Home::new();
+        let report = home.artifacts(&source).with_limits(limits).restore().await.unwrap();
+        assert!(!report.is_complete());
+        let kinds: Vec<_> = report.refused().map(|(_, error)| error.kind()).collect();
+        (report.placed, kinds)
+    };
     let limits = ObjectLimits::default();
-    let error = limited(limits.with_objects(4)).restore(OnLocal::ColdStart).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooMany);
-    let error = limited(limits.with_bytes(10)).restore(OnLocal::ColdStart).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    // A18: a store over the limits restored nothing.
+    assert_eq!(limited(limits.with_objects(4)).await, (4, vec![ErrorKind::TooMany]));
+    assert_eq!(limited(limits.with_bytes(14)).await, (4, vec![ErrorKind::TooLarge]));
+    let (placed, mut kinds) = limited(limits.with_depth(2).with_file_bytes(4)).await;
+    kinds.sort_by_key(|kind| format!("{kind:?}"));
+    assert_eq!((placed, kinds), (2, vec![ErrorKind::TooLarge, ErrorKind::TooLarge, ErrorKind::TooMany]));
     assert!(home.tree().is_empty());
-    let limits = limits.with_depth(2).with_file_bytes(4);
-    let report = limited(limits).restore(OnLocal::ColdStart).await.unwrap();
-    let kinds: Vec<_> = report.refused().map(|(_, error)| error.kind()).collect();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 2), "{report:?}");
-    assert_eq!(kinds, [ErrorKind::TooLarge, ErrorKind::TooLarge, ErrorKind::TooMany]);
 }
 
 #[tokio::test]
 async fn staging_that_cannot_be_walked_is_cleared_and_filled_again() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &FILES).await;
-    std::fs::create_dir(home.path("staging/restore")).unwrap();
-    std::fs::write(home.path("staging/restore/tree"), "no directory").unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 5), "{report:?}");
+    std::fs::create_dir(home.path("staging/fetched")).unwrap();
+    std::fs::write(home.path("staging/fetched/tree"), "no directory").unwrap();
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert!(report.is_complete() && report.placed == 5, "{report:?}");
     assert_eq!(home.tree(), expected());
     home.assert_clean();
 }
@@ -174,7 +211,7 @@ async fn files_have_the_owner_and_the_group_of_the_workspace() {
     ];
     for (access, expected) in cases {
         let home = Home::new();
-        assert!(with_access(&home, &source, access).restore(OnLocal::ColdStart).await.unwrap().is_complete());
+        assert!(with_access(&home, &source, access).restore().await.unwrap().is_complete());
         for path in ["a.txt", "dir/b.txt", "dir/large", "dir"] {
             let entry = std::fs::metadata(home.workspace(path)).unwrap();
             assert_eq!((entry.uid(), entry.gid()), expected, "{path}");
@@ -185,16 +222,16 @@ async fn files_have_the_owner_and_the_group_of_the_workspace() {
 #[tokio::test]
 async fn files_have_the_mode_of_the_workspace_whatever_the_umask() {
     use std::os::unix::fs::PermissionsExt as _;
-    let (home, source) = (Home::new(), support::memory());
+    let source = support::memory();
     support::seed(&source, &FILES).await;
     support::put_object(&source, "dir/large", &vec![1; 1 << 20]).await;
     for (file, dir) in [(0o666, 0o777), (0o640, 0o750)] {
+        let home = Home::new();
         let artifacts = with_access(&home, &source, Access::custom(file, dir));
-        assert!(artifacts.restore(OnLocal::RemoteWins).await.unwrap().is_complete());
+        assert!(artifacts.restore().await.unwrap().is_complete());
         let mode = |path| std::fs::metadata(home.workspace(path)).unwrap().permissions().mode() & 0o7777;
         assert_eq!([mode("a.txt"), mode("dir/b.txt"), mode("dir/large")], [file; 3]);
         assert_eq!(mode("dir"), dir);
-        std::fs::remove_dir_all(home.workspace("dir")).unwrap();
     }
 }
 
@@ -210,7 +247,7 @@ async fn dropped_restore_is_completed_by_the_next_call() {
         let home = Home::new();
         {
             let artifacts = home.artifacts(&source);
-            let mut restore = Box::pin(artifacts.restore(OnLocal::ColdStart));
+            let mut restore = Box::pin(artifacts.restore());
             let mut count = 0;
             futures_util::future::poll_fn(|context| {
                 count += 1;
@@ -223,8 +260,8 @@ async fn dropped_restore_is_completed_by_the_next_call() {
             })
             .await;
         }
-        let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-        assert!(matches!(report.ended, Ended::Complete | Ended::AlreadyRestored), "{polls}: {report:?}");
+        let report = home.artifacts(&source).restore().await.unwrap();
+        assert!(report.is_complete(), "{polls}: {report:?}");
         assert_eq!(home.tree(), wanted, "{polls}");
         home.assert_clean();
     }
@@ -289,11 +326,10 @@ async fn thirty_eight_hostile_keys_among_1200_are_refused_one_by_one() {
         assert!(server.put_raw(&bucket, key.as_bytes(), format!("good {n}").as_bytes()));
     }
     let home = Home::new();
-    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
+    let report = home.artifacts(&source).restore().await.unwrap();
     let refused: Vec<_> = report.refused().map(|(key, error)| format!("{} {error}", key.display())).collect();
     println!("{}", refused.join("\n"));
-    assert_eq!(report.ended, Ended::Complete);
-    assert_eq!((report.placed(), refused.len()), (1200, 38));
+    assert_eq!((report.placed, refused.len(), report.is_complete()), (1200, 38, false));
     let wanted = (0..1200).map(|n| (format!("good-{n:04}"), format!("good {n}").into_bytes())).collect();
     assert_eq!(home.tree(), wanted);
     home.assert_clean();
@@ -309,7 +345,7 @@ fn staging_on_another_mount_of_the_same_device_is_refused_at_once() {
         let home = Home::new();
         rustix::mount::mount_bind(home.path("host"), home.path("host")).unwrap();
         let _mounted = Mounted([home.path("host")]);
-        let error = block_on(home.artifacts(&support::memory()).restore(OnLocal::ColdStart)).unwrap_err();
+        let error = block_on(home.artifacts(&support::memory()).restore()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::CrossDevice);
         assert!(home.tree().is_empty());
     });
@@ -324,37 +360,33 @@ fn mount_in_the_way_fails_and_the_restore_is_not_complete() {
             rustix::mount::mount_bind(home.workspace("dir"), home.workspace("dir")).unwrap();
             Mounted([home.workspace("dir")])
         };
-        // As if an earlier call had been interrupted: the workspace need not be empty.
-        std::fs::write(home.path("state/restore.journal"), "beneath-restore 1 fetching\n").unwrap();
         block_on(support::seed(&source, &FILES));
-        let report = block_on(home.artifacts(&source).restore(OnLocal::ColdStart)).unwrap();
-        let kinds: Vec<_> = report.failed().map(|(_, error)| error.kind()).collect();
-        assert_eq!((report.ended, report.placed()), (Ended::Incomplete, 3), "{report:?}");
-        assert_eq!(kinds, [ErrorKind::CrossDevice; 2]);
+        let report = block_on(home.artifacts(&source).restore()).unwrap();
+        let kinds: Vec<_> = report.refused().map(|(_, error)| error.kind()).collect();
+        assert_eq!((report.placed, kinds), (3, vec![ErrorKind::CrossDevice]), "{report:?}");
+        assert!(!report.is_complete());
         drop(mounted);
-        let report = block_on(home.artifacts(&source).restore(OnLocal::ColdStart)).unwrap();
-        assert_eq!((report.ended, report.resumed), (Ended::Complete, true), "{report:?}");
+        let report = block_on(home.artifacts(&source).restore()).unwrap();
+        assert!(report.is_complete() && report.placed == 2, "{report:?}");
         assert_eq!(home.tree(), expected());
         home.assert_clean();
     });
 }
 
 #[tokio::test]
-async fn resumed_restore_knows_what_was_kept() {
+async fn restore_that_dies_before_it_publishes_is_completed() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &FILES).await;
     std::fs::write(home.workspace("a.txt"), "mine").unwrap();
     let dying = home.artifacts(&source).with_progress(|event| {
         assert!(!matches!(event, Event::Entered(Step::Publishing)), "dies here, as it should");
     });
-    dying.restore(OnLocal::LocalWins).await.unwrap_err();
+    dying.restore().await.unwrap_err();
     let artifacts = home.artifacts(&source);
-    let report = artifacts.restore(OnLocal::LocalWins).await.unwrap();
-    assert_eq!((report.ended, report.resumed, report.placed()), (Ended::Complete, true, 4), "{report:?}");
-    let is_kept = |outcome: &Restored| matches!(outcome, Restored::Kept { path } if path.as_str() == "a.txt");
-    assert!(report.outcomes.iter().any(is_kept), "{report:?}");
-    let mirrored = artifacts.mirror(Deletions::Keep, Overwrites::Refuse).await.unwrap();
-    assert!(mirrored.is_complete() && mirrored.uploaded() == 1, "{mirrored:?}");
+    let report = artifacts.restore().await.unwrap();
+    assert_eq!((report.placed, report.conflicts.len()), (4, 1), "{report:?}");
+    let synced = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert_eq!(support::objects(&source).await, home.tree(), "{synced:?}");
     assert_eq!(support::objects(&source).await["a.txt"], b"mine");
 }
 
@@ -371,8 +403,8 @@ async fn bad_names_in_a_local_directory_are_refused_one_by_one() {
         std::fs::write(top.join(std::ffi::OsStr::from_bytes(raw)), "bad").unwrap();
     }
     symlink(home.path("outside/canary"), top.join("link")).unwrap();
-    let report = home.artifacts(&source).restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, 3), "{report:?}");
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert_eq!(report.placed, 3, "{report:?}");
     assert_eq!(report.refused().count(), 4, "{report:?}");
     let names = ["a.txt", "dir/b", "evil#1"];
     let wanted = names.iter().map(|name| ((*name).to_owned(), name.as_bytes().to_vec())).collect();

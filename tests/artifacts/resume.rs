@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use beneath::artifacts::{Ended, Event, OnLocal, Retry, Source};
+use beneath::artifacts::{Event, Retry, Source};
 
 use crate::bucket::{Answer, Ask, Bucket, page};
 use crate::servers;
@@ -45,8 +45,8 @@ async fn restore(answers: Vec<Answer>) -> Vec<BTreeMap<String, String>> {
             _ => 0,
         };
     });
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!(report.ended, Ended::Complete, "{report:?}");
+    let report = artifacts.restore().await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
     assert!(home.tree()["a"] == content(), "the file is not the object");
     assert_eq!(total.load(Ordering::SeqCst), SIZE as i64, "what a bar would show");
     home.assert_clean();
@@ -163,8 +163,8 @@ async fn signed_request_for_the_rest_is_understood_by_a_real_server() {
             seen.store(*moved as usize, Ordering::SeqCst);
         }
     });
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!(report.ended, Ended::Complete, "{report:?}");
+    let report = artifacts.restore().await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
     assert!(home.tree()["large"] == content, "the file is not the object");
     assert!(cut.load(Ordering::SeqCst), "the connection was cut");
     assert_eq!(lost.load(Ordering::SeqCst), 0, "nothing was fetched twice");
@@ -179,17 +179,25 @@ async fn only_what_the_log_lists_and_still_has_its_hash_is_not_fetched_again() {
     let bucket = Bucket::scripted(
         move |_| page(&names.map(|name| (name, 5)), None),
         move |key, _| match key {
-            "bad" if state.load(Ordering::SeqCst) => Answer::closed(),
+            "bad" if state.load(Ordering::SeqCst) => Answer::cut(5, "he").then_silence(),
             _ => Answer::new(200, "hello"),
         },
     );
     let home = Home::new();
     let artifacts = home.artifacts(&bucket.source()).with_retry(quick());
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.failed().count()), (Ended::Incomplete, 1), "{report:?}");
+    let dying = artifacts.clone();
+    let restoring = tokio::spawn(async move { dying.restore().await });
+    // The caller gives up while one object does not come and all others are in staging.
+    let log = home.path("state/fetch.log");
+    while std::fs::read_to_string(&log).unwrap_or_default().lines().count() < names.len() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    restoring.abort();
+    assert!(restoring.await.is_err());
+    assert!(home.tree().is_empty());
 
     // What a host leaves that died half-way, and a machine that lost power.
-    let staged = |path: &str| home.path("staging/restore/tree").join(path);
+    let staged = |path: &str| home.path("staging/fetched/tree").join(path);
     std::fs::write(staged("changed"), "HELLO").unwrap();
     std::fs::remove_file(staged("d/gone")).unwrap();
     std::fs::write(staged("torn"), "he").unwrap();
@@ -197,13 +205,13 @@ async fn only_what_the_log_lists_and_still_has_its_hash_is_not_fetched_again() {
     std::fs::create_dir(staged("f")).unwrap();
     std::fs::write(staged("f/unknown"), "no object").unwrap();
     std::fs::write(staged("d/unknown"), "no object").unwrap();
-    let mut log = std::fs::OpenOptions::new().append(true).open(home.path("state/restore.log")).unwrap();
-    log.write_all(b"5\t%22e%22\t0123").unwrap();
+    let mut log = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
+    log.write_all(b"5 %22e%22 0123").unwrap();
 
     broken.store(false, Ordering::SeqCst);
     let before = bucket.asked(Ask::Get);
-    let report = artifacts.restore(OnLocal::ColdStart).await.unwrap();
-    assert_eq!((report.ended, report.placed()), (Ended::Complete, names.len()), "{report:?}");
+    let report = artifacts.restore().await.unwrap();
+    assert!(report.is_complete() && report.placed == names.len() as u64, "{report:?}");
     let wanted = names.map(|name| (name.to_owned(), b"hello".to_vec())).into();
     assert_eq!(home.tree(), wanted);
     assert!(!home.workspace("f").exists());

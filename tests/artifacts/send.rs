@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use beneath::artifacts::{
-    Artifacts, Bundle, Bundles, Change, Deletions, Diff, Ended, Event, Installed, Manifest, MirrorReport,
-    Mirrored, OnLocal, Overwrites, Prefix, Put, RestoreReport, Restored, Snapshot, Source,
+    Artifacts, Bundle, Bundles, Change, Diff, Event, Held, Installed, Manifest, Prefix, Put, Snapshot,
+    Source, SyncOptions, SyncPlan, SyncReport, Take,
 };
-use beneath::{SafeName, SafePath};
+use beneath::{GuestPath, SafeName, SafePath};
 
 use crate::support::{self, Home};
 
@@ -15,11 +15,9 @@ fn is_shared<T: Send + Sync + 'static>() {}
 
 #[test]
 fn reports_and_handles_are_send_and_sync() {
-    is_shared::<RestoreReport>();
-    is_shared::<Restored>();
-    is_shared::<Ended>();
-    is_shared::<MirrorReport>();
-    is_shared::<Mirrored>();
+    is_shared::<SyncReport>();
+    is_shared::<SyncPlan>();
+    is_shared::<Held>();
     is_shared::<Put>();
     is_shared::<Installed>();
     is_shared::<Snapshot>();
@@ -37,22 +35,29 @@ async fn every_call_can_be_spawned() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &[("a", b"1")]).await;
     let artifacts = Arc::new(home.artifacts(&source));
-    let path = SafePath::new("b").unwrap();
+    let path = GuestPath::new("b").unwrap();
 
     let (session, wanted) = (Arc::clone(&artifacts), path.clone());
     let calls = async move {
-        let restored = session.restore(OnLocal::ColdStart).await.unwrap();
+        let options = SyncOptions::default();
+        let restored = session.restore().await.unwrap();
         let put = session.put(&wanted, "2").await.unwrap();
-        let placed = session.materialise(&wanted, OnLocal::RemoteWins).await.unwrap();
-        let mirrored = session.mirror(Deletions::Propagate, Overwrites::Refuse).await.unwrap();
-        let diff = Diff::default();
-        let again = session.mirror_diff(&diff, Deletions::Keep, Overwrites::Allow).await.unwrap();
+        let placed = session.materialise(&wanted, &options).await.unwrap();
+        let reports = [
+            restored,
+            session.mirror(&options).await.unwrap(),
+            session.pull(&options).await.unwrap(),
+            session.sync(&options).await.unwrap(),
+        ];
+        let plan = session.plan(&options).await.unwrap();
+        let resolved = session.resolve(&wanted, Take::Both).await.unwrap();
         let signed = session.signed_url(&wanted, Duration::from_secs(1)).await;
-        (restored, put, placed, mirrored, again, signed)
+        (reports, put, placed, plan, resolved, signed)
     };
-    let (restored, put, placed, mirrored, again, signed) = tokio::spawn(calls).await.unwrap();
-    assert!(restored.is_complete() && put.is_complete() && mirrored.is_complete() && again.is_complete());
-    assert!(matches!(placed, Some(Restored::Placed { .. })) && signed.is_err());
+    let (reports, put, placed, plan, resolved, signed) = tokio::spawn(calls).await.unwrap();
+    assert!(reports.iter().all(SyncReport::is_complete) && put.is_complete(), "{reports:?}");
+    assert!(placed.is_some() && !resolved && signed.is_err());
+    assert_eq!(plan, SyncPlan::default());
 
     let calls = tokio::spawn(async move {
         let places = support::places_at(&home.path(""));

@@ -17,7 +17,7 @@ use crate::artifacts::pull::{Content, Fetcher, Target};
 use crate::artifacts::state::{Places, Planned, lock_named};
 use crate::artifacts::store::{Retry, Source};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{SafeName, SafePath};
+use crate::name::{GuestPath, SafeName, SafePath};
 use crate::report::Leftovers;
 use crate::root::{Flock, NewFile};
 use crate::tree::{Digest, ObjectLimits};
@@ -150,7 +150,7 @@ impl Bundles {
     /// than the limits, [`ErrorKind::TooMany`], [`ErrorKind::InvalidPath`] for a key that is no path where a manifest is made, those of
     /// [`Manifest::parse`] and of the store.
     pub async fn bundle(&self, name: &SafeName, version: &SafeName) -> Result<Bundle> {
-        let path = SafePath::new(&format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
+        let path = GuestPath::new(format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
         let key = self.client.prefix.key(&path)?;
         let read = |_| async {
             let mut body = self.client.source.backend().get(&key, None).await?;
@@ -280,6 +280,7 @@ impl Bundles {
                 _lock: Arc::clone(lock),
                 path: format!("{}/{}", slot.tree(), path.as_str()),
             };
+            let path = GuestPath::from(path);
             let object = Planned { path: path.clone(), size: 0, etag: None };
             let found: Digest = match fetcher.fetch(&object, leaf.clone()).await?.content {
                 Content::Filed { digest, .. } => digest,

@@ -10,7 +10,7 @@ use super::install::Bundles;
 use super::manifest::Manifest;
 use crate::artifacts::store::within;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::{GuestPath, SafePath};
 use crate::tree::Digest;
 
 const OPERATION: &str = "make manifest";
@@ -20,7 +20,7 @@ impl Bundles {
     pub(super) async fn make_manifest(&self, home: &SafePath) -> Result<Option<Manifest>> {
         let prefix = self.client.prefix.join(home);
         let limits = self.client.limits;
-        let mut paths: BTreeMap<SafePath, u64> = BTreeMap::new();
+        let mut paths: BTreeMap<GuestPath, u64> = BTreeMap::new();
         let mut listed = self.client.source.list(&prefix);
         loop {
             let next = async { Ok(listed.next().await) };
@@ -47,7 +47,8 @@ impl Bundles {
             let limit = self.client.retry.deadline(size);
             let calls = self.client.retry.about(&self.client.progress, &path).within(limit);
             let hash = calls.run(|_| self.hash(&key, &path, taken)).await?;
-            Ok::<_, Error>((path, hash))
+            // A manifest has no names but safe ones.
+            Ok::<_, Error>((SafePath::new(&path.as_path().to_string_lossy())?, hash))
         });
         let mut hashes = std::pin::pin!(hashes.buffer_unordered(self.client.concurrency));
         let mut files = BTreeMap::new();
@@ -58,7 +59,7 @@ impl Bundles {
         Ok(Some(Manifest { files }))
     }
 
-    async fn hash(&self, key: &str, path: &SafePath, taken: &AtomicU64) -> Result<Digest> {
+    async fn hash(&self, key: &str, path: &GuestPath, taken: &AtomicU64) -> Result<Digest> {
         let mut body = self.client.source.backend().get(key, None).await?;
         let (mut hash, mut size) = (Sha256::new(), 0_u64);
         while let Some(chunk) = body.chunks.next().await {

@@ -7,7 +7,7 @@
 //! A download continues only with the rest of exactly the version that it began with. A file has no name before its last
 //! byte.
 //!
-//! What remains: without an announced size a body that ends early is taken for the whole.
+//! What remains: without an announced size, and without one in a listing, a body that ends early is taken for the whole.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use crate::artifacts::progress::Event;
 use crate::artifacts::state::Planned;
 use crate::artifacts::store::{Body, is_transient, within};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::GuestPath;
 use crate::root::NewFile;
 use crate::tree::Digest;
 
@@ -68,7 +68,7 @@ pub(crate) trait Target: Clone + Send + Sync + 'static {
     fn commit(&self, file: NewFile) -> Result<()>;
 
     /// Makes the file of an object that was small enough to be held; where that may block.
-    fn write(&self, path: &SafePath, bytes: &[u8]) -> Result<()> {
+    fn write(&self, path: &GuestPath, bytes: &[u8]) -> Result<()> {
         let mut file = self.open()?;
         file.write_all(bytes).map_err(|error| Error::from_io("write", path, error))?;
         self.commit(file)
@@ -103,7 +103,8 @@ impl<'a> Fetcher<'a> {
             Err(error) => {
                 *download.kept() = None;
                 download.take_back();
-                if is_transient(error) {
+                // Where nothing may be read, nothing will be.
+                if is_transient(error) || error.kind() == ErrorKind::Denied {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -282,6 +283,13 @@ impl<T: Target> Download<'_, T> {
             return match body.size {
                 Some(size) if so_far != size => Err(Error::new("get", path, ErrorKind::Io)
                     .with_detail(format!("body ends after {so_far} of {size} bytes"))),
+                // A version that was listed has the size that was listed.
+                None if self.object.etag.is_some() && so_far != self.object.size => {
+                    Err(Error::new("get", path, ErrorKind::Io).with_detail(format!(
+                        "body ends after {so_far} bytes, and {} were listed",
+                        self.object.size
+                    )))
+                }
                 _ => Ok(None),
             };
         };

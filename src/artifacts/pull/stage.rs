@@ -1,9 +1,9 @@
 //! Objects that have arrived, written to the staged tree in batches.
 //!
-//! Problem: a restore that was interrupted leaves files in staging. A file may be cut short there, or be of a version
+//! Problem: a call that was interrupted leaves files in staging. A file may be cut short there, or be of a version
 //! that the store no longer has.
 //!
-//! Defence: a log has a line for each file that is complete, with its version and its hash. The next restore keeps only
+//! Defence: a log has a line for each file that is complete, with its version and its hash. The next call keeps only
 //! what the log lists, the store still has, and the hash confirms.
 //!
 //! What remains: a line that was not written costs one object that is fetched again.
@@ -14,45 +14,54 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::fetch::{Arrived, Content, Target};
-use super::publish::TREE;
 use crate::artifacts::disk::{discard, forget};
-use crate::artifacts::state::journal::Log;
-use crate::artifacts::state::{Places, Planned, Record};
+use crate::artifacts::state::{Binding, Desk, Log, Places, Planned, Record};
 use crate::error::Result;
-use crate::root::{Flock, NewFile, Root, WalkLimits};
+use crate::name::GuestPath;
+use crate::root::{NewFile, Root, WalkLimits};
 use crate::tree::digest;
 
-/// The directory of a restore in staging.
-pub(super) const RESTORE: &str = "restore";
-const PARTS: &str = "restore/parts";
+/// The directory for what is fetched, in staging.
+const FETCHED: &str = "fetched";
+/// The files by their paths.
+const TREE: &str = "fetched/tree";
+const PARTS: &str = "fetched/parts";
 
-/// The staged tree of one restore.
+/// The tree of what one call has fetched.
 #[derive(Debug)]
 pub(super) struct Stage {
-    places: Arc<Places>,
-    log: Mutex<Log>,
     /// Held as long as anything may still be written, even after the caller has gone.
-    _lock: Arc<Flock>,
+    desk: Arc<Desk>,
+    log: Mutex<Log>,
 }
 
 impl Stage {
     /// Opens the tree for more files.
-    pub(super) fn open(places: Arc<Places>, lock: Arc<Flock>) -> Result<Self> {
-        places.staging.ensure_dir(TREE)?;
-        places.staging.ensure_dir(PARTS)?;
-        let log = Mutex::new(Log::append(&places.state)?);
-        Ok(Self { places, log, _lock: lock })
+    pub(super) fn open(desk: Arc<Desk>, binding: &Binding) -> Result<Self> {
+        desk.places.staging.ensure_dir(TREE)?;
+        desk.places.staging.ensure_dir(PARTS)?;
+        let log = Mutex::new(Log::append(&desk.places.state, binding)?);
+        Ok(Self { desk, log })
+    }
+
+    /// The tree itself.
+    pub(super) fn tree(&self) -> Result<Root> {
+        self.desk.places.staging.descend(TREE)
     }
 
     /// Which of `objects` are in the tree already, by index. All else is removed from it.
     ///
     /// A host that died may have left a part of a file: only what the log lists, with the hash that it lists, counts.
-    pub(super) fn reuse(places: &Places, objects: &[Planned]) -> Result<Vec<(usize, Record)>> {
+    pub(super) fn reuse(
+        places: &Places,
+        binding: &Binding,
+        objects: &[Planned],
+    ) -> Result<Vec<(usize, Record)>> {
         let Ok(tree) = places.staging.descend(TREE) else {
             return Self::clear(places).map(|()| Vec::new());
         };
         let mut staged = Vec::new();
-        for record in Log::read(&places.state)? {
+        for record in Log::read(&places.state, binding)? {
             let found = objects.binary_search_by(|object| object.path.cmp(&record.path));
             let Some((index, wanted)) = found.ok().and_then(|index| Some((index, objects.get(index)?)))
             else {
@@ -70,13 +79,13 @@ impl Stage {
             return Self::clear(places).map(|()| Vec::new());
         }
         discard(&places.staging, PARTS)?;
-        Log::rewrite(&places.state, staged.iter().map(|(_, record)| record))?;
+        Log::rewrite(&places.state, binding, staged.iter().map(|(_, record)| record))?;
         Ok(staged)
     }
 
-    /// Removes all that an earlier restore has left.
+    /// Removes all that an earlier call has left.
     pub(super) fn clear(places: &Places) -> Result<()> {
-        discard(&places.staging, RESTORE)?;
+        discard(&places.staging, FETCHED)?;
         Log::discard(&places.state)
     }
 
@@ -91,7 +100,7 @@ impl Stage {
         objects: &[Planned],
         batch: Vec<(usize, Result<Arrived>)>,
     ) -> Result<Vec<(usize, Result<Record>)>> {
-        let mut parent: Option<(String, Root)> = None;
+        let mut parent: Option<(GuestPath, Root)> = None;
         let mut lines = String::new();
         let mut written = Vec::with_capacity(batch.len());
         for (index, arrived) in batch {
@@ -111,18 +120,19 @@ impl Stage {
         object: &Planned,
         index: usize,
         arrived: Arrived,
-        parent: &mut Option<(String, Root)>,
+        parent: &mut Option<(GuestPath, Root)>,
     ) -> Result<Record> {
-        let staging = &self.places.staging;
-        let (directory, name) = object.path.as_str().rsplit_once('/').unwrap_or((".", object.path.as_str()));
+        let staging = &self.desk.places.staging;
+        let directory = object.path.parent().unwrap_or_default();
+        let name = object.path.file_name().unwrap_or_default();
         // Paths come in order, so the next one is mostly in the same directory; nobody else moves it.
         let root = match parent {
-            Some((open, root)) if open == directory => root,
+            Some((open, root)) if *open == directory => root,
             _ => {
-                let whole = format!("{TREE}/{directory}");
-                let whole = whole.strip_suffix("/.").unwrap_or(&whole);
-                staging.ensure_dir(whole)?;
-                &mut parent.insert((directory.to_owned(), staging.descend(whole)?)).1
+                let whole = GuestPath::new(TREE)?.join(directory.as_path())?;
+                staging.ensure_dir(&whole)?;
+                let root = staging.descend(&whole)?;
+                &mut parent.insert((directory, root)).1
             }
         };
         let (digest, size) = match arrived.content {
@@ -135,7 +145,7 @@ impl Stage {
                 (digest, size)
             }
         };
-        Ok(Record { path: object.path.clone(), size, etag: arrived.etag, digest, stamp: None })
+        Ok(Record { path: object.path.clone(), size, etag: arrived.etag, digest })
     }
 }
 
@@ -151,15 +161,15 @@ fn keep_only(tree: &Root, objects: &[Planned], staged: &[(usize, Record)]) -> Re
     for entry in tree.walk(".", WalkLimits::default().with_entries(u64::MAX))? {
         let entry = entry?;
         let is_directory = entry.metadata().is_dir();
-        let is_wanted = |path: &str| {
+        let is_wanted = |path: GuestPath| {
             if !is_directory {
-                return staged.binary_search_by(|(_, record)| record.path.as_str().cmp(path)).is_ok();
+                return staged.binary_search_by(|(_, record)| record.path.cmp(&path)).is_ok();
             }
-            let beneath = format!("{path}/");
-            let first = objects.partition_point(|object| object.path.as_str() < beneath.as_str());
-            objects.get(first).is_some_and(|object| object.path.as_str().starts_with(&beneath))
+            let beneath = [path.as_bytes(), b"/"].concat();
+            let first = objects.partition_point(|object| object.path.as_bytes() < beneath.as_slice());
+            objects.get(first).is_some_and(|object| object.path.starts_with(&path))
         };
-        if !entry.path().to_str().is_some_and(is_wanted) {
+        if !GuestPath::new(entry.path()).is_ok_and(is_wanted) {
             if is_directory { &mut directories } else { &mut files }.push(entry.path().to_path_buf());
         }
     }
@@ -180,7 +190,7 @@ pub(super) struct Part {
 
 impl Target for Part {
     fn open(&self) -> Result<NewFile> {
-        self.stage.places.staging.new_file(&self.path)
+        self.stage.desk.places.staging.new_file(&self.path)
     }
 
     fn commit(&self, file: NewFile) -> Result<()> {

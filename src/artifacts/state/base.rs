@@ -1,197 +1,250 @@
-//! What this host knows of the store, in its own state: which object held what, and what it was about to put.
+//! What the store and the workspace had in common when this host last knew.
 //!
-//! Problem: a host that dies forgets what it has put, and then takes its own object for another host's.
+//! Problem: whoever compares with a base of another workspace, another store or another prefix takes for deleted what was
+//! never there, and whoever reads half a base takes for new what is old.
 //!
-//! Defence: a hash is noted before each put and removed when the base has the record.
+//! Defence: a base is bound to one store, one prefix, one set of rules and one directory. It has a format, the features that
+//! a reader must know, and a checksum. One that does not fit, or cannot be understood, is no base: then nothing is taken for
+//! deleted, and equal content is found to be equal.
 //!
-//! What remains: a base that cannot be read counts as none, and the next mirror compares everything again.
+//! What remains: the checksum finds accidents. The host's state is not protected against whoever can write to it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
 
-use super::lines::{self, NewLines};
-use super::record::{Record, unhex};
-use crate::artifacts::disk::forget;
-use crate::entropy::hex;
-use crate::error::Result;
-use crate::name::SafePath;
-use crate::root::Root;
-use crate::tree::Digest;
+use super::binding::Binding;
+use super::record::{decode_version, encode_version};
+use crate::error::{ErrorKind, Result};
+use crate::name::GuestPath;
+use crate::root::{Metadata, Root};
+use crate::tree::{Leaf, Stamp, Tree, decode_path, encode_path, nanoseconds, seal, unseal};
 
-const BASE: &str = "mirror.base";
-const INTENTS: &str = "mirror.log";
-const HEADER: &str = "beneath-mirror 1";
-/// Bytes of single records after which the whole is written anew.
-const APPENDED: u64 = 1 << 20;
+const FORMAT: &str = "beneath base 1";
+/// What a reader must understand besides the format; nothing yet.
+const NEEDS: &str = "needs";
+const BOUND: &str = "bound";
+const CONFLICT: &str = "conflict";
+/// Largest base read.
+const BASE_MAX: u64 = 4 << 30;
 
-/// What the store and the workspace had in common when this host last knew.
-#[derive(Debug, Default)]
+/// Which file it is, whatever its name: a new file may get the inode of one that is gone, but not its time of birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    inode: u64,
+    /// In nanoseconds; 0 where the file system does not record it.
+    born: i128,
+}
+
+impl FileId {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self { inode: metadata.ino(), born: metadata.created().map_or(0, nanoseconds) }
+    }
+}
+
+/// One file, and the object that holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// What both had.
+    pub(crate) leaf: Leaf,
+    /// Which version of the object that was.
+    pub(crate) etag: Option<Box<str>>,
+    /// Which file it was, if that is known.
+    pub(crate) file: Option<FileId>,
+    /// What the file looked like, if no later change can leave it the same.
+    pub(crate) stamp: Option<Box<Stamp>>,
+}
+
+/// All that is known, by path.
+#[derive(Debug)]
 pub(crate) struct Base {
-    /// As it was read, in the order of the paths.
-    known: Vec<Record>,
-    added: Vec<Record>,
-    removed: HashSet<SafePath>,
+    binding: Binding,
+    known: BTreeMap<GuestPath, Known>,
+    /// Second versions that wait for somebody to choose, by the path that they are beside.
+    pub(crate) conflicts: BTreeMap<GuestPath, GuestPath>,
 }
 
 impl Base {
-    /// Reads what was written last; what cannot be understood is as good as unknown.
-    pub(crate) fn read(state: &Root) -> Result<Self> {
-        let mut lines = lines::read(state, BASE)?.into_iter().flatten().map_while(Result::ok);
-        if lines.next().is_none_or(|first| first != HEADER) {
-            return Ok(Self::default());
-        }
-        let mut known: Vec<Record> = lines.filter_map(|line| Record::parse(&line)).collect();
-        // The sort is stable: of several with one path the newest comes first.
-        known.reverse();
-        known.sort_by(|a, b| a.path.cmp(&b.path));
-        known.dedup_by(|next, kept| next.path == kept.path);
-        Ok(Self { known, ..Self::default() })
+    /// Reads what was written last for `binding`; empty if there is nothing that fits.
+    pub(crate) fn read(state: &Root, binding: Binding) -> Result<Self> {
+        let text = match state.read_contained(binding.file(), BASE_MAX) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::none(binding)),
+            Err(error) => return Err(error),
+        };
+        let parsed = String::from_utf8(text).ok().and_then(|text| parse(&text, &binding));
+        let Some((known, conflicts)) = parsed else { return Ok(Self::none(binding)) };
+        Ok(Self { binding, known, conflicts })
     }
 
-    /// Adds one record to what was written last, mostly without reading that.
-    pub(crate) fn append(state: &Root, record: &Record) -> Result<()> {
-        let mut file = lines::append(state, BASE)?;
-        let before = file.metadata().map_err(|error| lines::failed("write", BASE, error))?.len();
-        let mut text = if before == 0 { format!("{HEADER}\n") } else { String::new() };
-        record.write_line(&mut text);
-        lines::write(&mut file, BASE, &text)?;
-        if before / APPENDED != (before + text.len() as u64) / APPENDED {
-            Self::read(state)?.write(state)?;
-        }
-        Ok(())
+    fn none(binding: Binding) -> Self {
+        Self { binding, known: BTreeMap::new(), conflicts: BTreeMap::new() }
     }
 
-    /// Writes what was read with all that has changed since.
-    pub(crate) fn write(self, state: &Root) -> Result<()> {
-        self.write_with(state, std::iter::empty())
+    /// The same binding, with nothing known.
+    pub(crate) fn emptied(&self) -> Self {
+        Self { conflicts: self.conflicts.clone(), ..Self::none(self.binding.clone()) }
     }
 
-    /// The same, with `newest` on top.
-    pub(crate) fn write_with<'a>(
-        &'a self,
-        state: &Root,
-        newest: impl Iterator<Item = &'a Record>,
-    ) -> Result<()> {
-        let known = self.known.iter().filter(|record| !self.removed.contains(&record.path));
-        let mut records: Vec<&Record> = known.chain(&self.added).chain(newest).collect();
-        records.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut file = NewLines::new(state, BASE)?;
-        file.add(|out| out.push_str(&format!("{HEADER}\n")))?;
-        let mut records = records.into_iter().peekable();
-        while let Some(record) = records.next() {
-            // The sort is stable: of several with one path the last is the newest.
-            if records.peek().is_none_or(|next| next.path != record.path) {
-                file.add(|out| record.write_line(out))?;
-            }
-        }
-        file.commit()
+    pub(crate) fn write(&self, state: &Root) -> Result<()> {
+        let head = [NEEDS.to_owned(), format!("{BOUND} {}", self.binding.line())];
+        let known = self.known.iter().map(|(path, known)| {
+            let Known { leaf, etag, file, stamp } = known;
+            let file = file.map_or_else(|| "-".to_owned(), |file| format!("{}:{}", file.inode, file.born));
+            let stamp = stamp.as_ref().map_or_else(|| "-".to_owned(), |stamp| encode_stamp(stamp));
+            let etag = encode_version(etag.as_deref());
+            format!("{} {} {etag} {file} {stamp}", encode_path(path), leaf.encode())
+        });
+        let conflicts = self
+            .conflicts
+            .iter()
+            .map(|(path, beside)| format!("{CONFLICT} {} {}", encode_path(path), encode_path(beside)));
+        state.replace(self.binding.file(), seal(FORMAT, head.into_iter().chain(conflicts).chain(known)))
     }
 
-    /// What was known of `path` when this was read.
-    pub(crate) fn get(&self, path: &SafePath) -> Option<&Record> {
-        self.known.get(self.known.binary_search_by(|record| record.path.cmp(path)).ok()?)
+    /// What it belongs to.
+    pub(crate) fn binding(&self) -> &Binding {
+        &self.binding
     }
 
-    /// All that was known when this was read.
-    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn get(&self, path: &GuestPath) -> Option<&Known> {
+        self.known.get(path)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&GuestPath, &Known)> {
         self.known.iter()
     }
 
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &SafePath> {
-        self.known.iter().map(|record| &record.path)
+    pub(crate) fn insert(&mut self, path: GuestPath, known: Known) {
+        self.known.insert(path, known);
     }
 
-    pub(crate) fn insert(&mut self, record: Record) {
-        self.added.push(record);
+    pub(crate) fn remove(&mut self, path: &GuestPath) {
+        self.known.remove(path);
     }
 
-    pub(crate) fn remove(&mut self, path: &SafePath) {
-        self.removed.insert(path.clone());
+    pub(crate) fn replace(&mut self, known: BTreeMap<GuestPath, Known>) {
+        self.known = known;
     }
 
-    /// Notes the version that the local file prevailed over, so that a mirror may replace it.
-    pub(crate) fn adopt(&mut self, path: &SafePath, etag: Option<Box<str>>) {
-        if self.get(path).is_none() {
-            self.insert(Record { path: path.clone(), size: 0, etag, digest: [0; 32], stamp: None });
-        }
+    /// Whether an object of this version and size is the one that is known.
+    pub(crate) fn is_at(&self, path: &GuestPath, etag: Option<&str>, size: u64) -> bool {
+        let same = |known: &Known| match (known.etag.as_deref(), etag) {
+            (Some(known), Some(etag)) => unquoted(known) == unquoted(etag),
+            // Without versions nobody can know.
+            _ => false,
+        };
+        self.get(path).is_some_and(|known| same(known) && known.leaf.size() == size)
     }
-}
 
-/// The hashes of what this host was about to put when it was last heard of.
-#[derive(Debug)]
-pub(crate) struct Intents {
-    earlier: HashMap<SafePath, Vec<Digest>>,
-    now: Mutex<(std::fs::File, Vec<(SafePath, Digest)>)>,
-}
-
-impl Intents {
-    pub(crate) fn open(state: &Root) -> Result<Self> {
-        let mut earlier: HashMap<SafePath, Vec<Digest>> = HashMap::new();
-        for line in lines::read(state, INTENTS)?.into_iter().flatten().map_while(Result::ok) {
-            let Some((digest, path)) = line.split_once('\t') else { continue };
-            if let (Some(digest), Ok(path)) = (unhex(digest), SafePath::new(path)) {
-                earlier.entry(path).or_default().push(digest);
+    /// What both had, as a tree. What does not fit together is left out.
+    pub(crate) fn tree(&self) -> Tree {
+        let mut tree = Tree::default();
+        for (path, known) in &self.known {
+            if tree.has_room(path) {
+                tree.add(path.clone(), known.leaf.clone());
             }
         }
-        let file = lines::append(state, INTENTS)?;
-        Ok(Self { earlier, now: Mutex::new((file, Vec::new())) })
+        tree
     }
+}
 
-    pub(crate) fn of(&self, path: &SafePath) -> &[Digest] {
-        self.earlier.get(path).map_or(&[], Vec::as_slice)
+/// Some listings leave out the quotes.
+fn unquoted(etag: &str) -> &str {
+    etag.trim_matches('"')
+}
+
+type Parsed = (BTreeMap<GuestPath, Known>, BTreeMap<GuestPath, GuestPath>);
+
+fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
+    let mut lines = unseal(FORMAT, text)?.into_iter();
+    if lines.next()? != NEEDS || lines.next()?.strip_prefix(BOUND)?.trim_start() != binding.line() {
+        return None;
     }
-
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &SafePath> {
-        self.earlier.keys()
-    }
-
-    pub(crate) fn note(&self, path: &SafePath, digest: &Digest) -> Result<()> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.1.push((path.clone(), *digest));
-        lines::write(&mut now.0, INTENTS, &line(path, digest))
-    }
-
-    /// Forgets all but what concerns `paths`.
-    pub(crate) fn keep<'a>(&mut self, paths: impl Iterator<Item = &'a SafePath>) {
-        let mut earlier = std::mem::take(&mut self.earlier);
-        let now = std::mem::take(&mut self.now.get_mut().unwrap_or_else(PoisonError::into_inner).1);
-        for (path, digest) in now {
-            earlier.entry(path).or_default().push(digest);
+    let (mut known, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
+    for line in lines {
+        if let Some(paths) = line.strip_prefix(CONFLICT) {
+            let mut words = paths.split_ascii_whitespace().map(decode_path);
+            conflicts.insert(words.next()??, words.next()??);
+            continue;
         }
-        self.earlier = paths.filter_map(|path| earlier.remove_entry(path)).collect();
+        let mut words = line.split_ascii_whitespace();
+        let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
+        let leaf = Leaf::decode(&mut words)?;
+        let etag = decode_version(words.next()?)?;
+        let file = match words.next()? {
+            "-" => None,
+            id => {
+                let (inode, born) = id.split_once(':')?;
+                Some(FileId { inode: inode.parse().ok()?, born: born.parse().ok()? })
+            }
+        };
+        let stamp = match words.next()? {
+            "-" => None,
+            numbers => Some(Box::new(decode_stamp(numbers)?)),
+        };
+        known.insert(path, Known { leaf, etag, file, stamp });
+    }
+    Some((known, conflicts))
+}
+
+fn encode_stamp(stamp: &Stamp) -> String {
+    let Stamp { dev, ino, size, modified, changed } = stamp;
+    format!("{dev}:{ino}:{size}:{modified}:{changed}")
+}
+
+fn decode_stamp(numbers: &str) -> Option<Stamp> {
+    let mut parts = numbers.split(':');
+    let stamp = Stamp {
+        dev: parts.next()?.parse().ok()?,
+        ino: parts.next()?.parse().ok()?,
+        size: parts.next()?.parse().ok()?,
+        modified: parts.next()?.parse().ok()?,
+        changed: parts.next()?.parse().ok()?,
+    };
+    parts.next().is_none().then_some(stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> (tempfile::TempDir, Root, Base) {
+        let dir = tempfile::tempdir().unwrap();
+        let state = Root::open_ambient(dir.path(), crate::ambient_authority()).unwrap();
+        let mut base = Base::read(&state, Binding::for_tests("a")).unwrap();
+        let leaf = Leaf::File { bytes: 3, sha256: [7; 32], execute: true };
+        let stamp = Stamp { dev: 1, ino: 2, size: 3, modified: -4, changed: 5 };
+        let path = |raw: &[u8]| GuestPath::try_from(raw).unwrap();
+        let file = Some(FileId { inode: 2, born: -3 });
+        let known = Known { leaf: leaf.clone(), etag: Some("\"e -\"".into()), file, stamp: None };
+        base.insert(path(b"a \xff\n/b"), Known { stamp: Some(Box::new(stamp)), ..known.clone() });
+        base.insert(path(b"c"), Known { etag: None, file: None, ..known });
+        base.conflicts.insert(path(b"c"), path(b"c.theirs-00112233"));
+        base.write(&state).unwrap();
+        (dir, state, base)
     }
 
-    pub(crate) fn rewrite(&self, state: &Root) -> Result<()> {
-        if self.earlier.is_empty() {
-            return forget(state, INTENTS);
+    #[test]
+    fn base_is_read_back_as_it_was() {
+        let (_dir, state, base) = stored();
+        let read = Base::read(&state, Binding::for_tests("a")).unwrap();
+        assert_eq!((read.known, read.conflicts), (base.known, base.conflicts));
+    }
+
+    #[test]
+    fn base_of_another_binding_is_no_base() {
+        let (dir, state, _) = stored();
+        assert!(Base::read(&state, Binding::for_tests("b")).unwrap().known.is_empty());
+        let file = dir.path().join(Binding::for_tests("a").file());
+        let text = std::fs::read_to_string(&file).unwrap();
+        // Another format, a feature that nobody knows, a line that is cut off, a byte that has changed.
+        let other = text.replacen("base 1", "base 2", 1);
+        let lines: Vec<&str> = unseal(FORMAT, &text).unwrap();
+        let needs = seal(FORMAT, lines.iter().map(|line| line.replacen("needs", "needs time-travel", 1)));
+        let bits = text.replacen("07", "08", 1);
+        for damaged in [&other, &needs, &text[..text.len() / 2], &bits, ""] {
+            std::fs::write(&file, damaged).unwrap();
+            let read = Base::read(&state, Binding::for_tests("a")).unwrap();
+            assert!(read.known.is_empty() && read.conflicts.is_empty(), "{damaged}");
         }
-        let lines =
-            self.earlier.iter().flat_map(|(path, digests)| digests.iter().map(|digest| line(path, digest)));
-        state.replace(INTENTS, lines.collect::<String>())
     }
-}
-
-/// One intent, for a caller that has the lock and need not know of the others.
-#[derive(Debug)]
-pub(crate) struct Intent {
-    file: std::fs::File,
-    before: u64,
-}
-
-impl Intent {
-    pub(crate) fn note(state: &Root, path: &SafePath, digest: &Digest) -> Result<Self> {
-        let mut file = lines::append(state, INTENTS)?;
-        let before = file.metadata().map_err(|error| lines::failed("write", INTENTS, error))?.len();
-        lines::write(&mut file, INTENTS, &line(path, digest))?;
-        Ok(Self { file, before })
-    }
-
-    /// Forgets it, once the base knows better.
-    pub(crate) fn done(self) -> Result<()> {
-        self.file.set_len(self.before).map_err(|error| lines::failed("write", INTENTS, error))
-    }
-}
-
-fn line(path: &SafePath, digest: &Digest) -> String {
-    format!("{}\t{}\n", hex(*digest), path.as_str())
 }

@@ -11,11 +11,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::binding::identity;
+use crate::artifacts::disk::blocking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Flock, Root};
+use crate::session::Session;
+use crate::tree::lock_merges;
 
 /// The longest that a call waits for another one, in this process or elsewhere, to finish.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
+
+const LOCK: &str = "artifacts.lock";
 
 /// A name that is never in staging.
 const PROBE: &str = ".beneath-probe";
@@ -54,7 +60,7 @@ impl Places {
     /// assert!(session.workspace().exists("restored.txt")?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn of(session: &crate::session::Session) -> Result<Self> {
+    pub fn of(session: &Session) -> Result<Self> {
         let own = |path: &str| {
             session.host().ensure_dir(path)?;
             session.host().descend(path)
@@ -81,9 +87,58 @@ impl Places {
     }
 }
 
-/// Takes the lock on restoring and mirroring.
-pub(crate) async fn lock(state: &Root) -> Result<Arc<Flock>> {
-    lock_named(state, "artifacts.lock".into()).await
+/// The directories of a session for one call, and the locks on them.
+///
+/// Whoever works on the directories holds it, so that the locks last as long as the work, even if nobody waits for that any
+/// more.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) places: Arc<Places>,
+    /// Where merges into the workspace are prepared.
+    pub(crate) work: Root,
+    /// Where what they displace is kept.
+    pub(crate) trash: Root,
+    /// Which directory the workspace is.
+    pub(crate) identity: String,
+    _locks: [Flock; 2],
+}
+
+impl Desk {
+    /// Opens the directories of `session` as they are now, waiting a while for other calls.
+    pub(crate) async fn open(session: &Session) -> Result<Arc<Self>> {
+        let start = Instant::now();
+        loop {
+            let session = session.clone();
+            match blocking("open", move || Self::try_open(&session)).await {
+                Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < LOCK_WAIT => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                desk => return desk.map(Arc::new),
+            }
+        }
+    }
+
+    fn try_open(session: &Session) -> Result<Self> {
+        let places = Places::of(session)?.prepared()?;
+        let own = |path: &str| {
+            session.host().ensure_dir(path)?;
+            session.host().descend(path)
+        };
+        let (work, trash) = (own("state")?, own("trash")?);
+        let first = Flock::try_take(&places.state, Path::new(LOCK), "lock")?;
+        let locks = [first, lock_merges(&work)?];
+        let identity = identity(&places.workspace)?;
+        Ok(Self { places, work, trash, identity, _locks: locks })
+    }
+
+    /// Fails if the guest has put another directory in place of the workspace meanwhile.
+    pub(crate) fn is_same(&self, session: &Session) -> Result<()> {
+        match identity(&Places::of(session)?.workspace)? == self.identity {
+            true => Ok(()),
+            false => Err(Error::new("look at", "workspace", ErrorKind::Busy)
+                .with_detail("another directory is in its place")),
+        }
+    }
 }
 
 /// Takes the lock `name` in `state`, waiting a while for it.

@@ -1,75 +1,71 @@
-//! One line of text per file, in the host's own state: what was fetched, published or mirrored.
+//! One line of text per object, in the host's own state: what was fetched.
 //!
-//! The fields hold no tab and no newline: a [`SafePath`] has no control characters, and a version is escaped.
+//! The fields hold no blank and no newline: a path is in hexadecimal digits, and a version is escaped.
 
 use std::fmt::Write as _;
 
 use crate::entropy::hex;
-use crate::name::SafePath;
-use crate::tree::{Digest, Stamp};
+use crate::name::GuestPath;
+use crate::tree::{Digest, decode_path, encode_path};
 
 /// An object that may come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
-    pub(crate) path: SafePath,
+    pub(crate) path: GuestPath,
     pub(crate) size: u64,
     pub(crate) etag: Option<Box<str>>,
 }
-/// A file and the object that holds it.
+
+/// An object that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub(crate) path: SafePath,
+    pub(crate) path: GuestPath,
     pub(crate) size: u64,
     pub(crate) etag: Option<Box<str>>,
     pub(crate) digest: Digest,
-    /// What the local file looked like when it was last known to hold this content.
-    pub(crate) stamp: Option<Box<Stamp>>,
 }
 
 impl Record {
     pub(crate) fn write_line(&self, out: &mut String) {
         // Writing to a String cannot fail.
-        let _ = write!(out, "{}\t", self.size);
-        match &self.etag {
-            Some(etag) => escape(etag, out),
-            None => out.push('-'),
-        }
-        out.push('\t');
-        out.push_str(&hex(self.digest));
-        let _ = match &self.stamp {
-            Some(s) => write!(out, "\t{} {} {} {} {}", s.dev, s.ino, s.size, s.modified, s.changed),
-            None => write!(out, "\t-"),
-        };
-        let _ = writeln!(out, "\t{}", self.path.as_str());
+        let _ = writeln!(
+            out,
+            "{} {} {} {}",
+            self.size,
+            encode_version(self.etag.as_deref()),
+            hex(self.digest),
+            encode_path(&self.path)
+        );
     }
 
     /// The inverse of [`write_line`](Self::write_line), without the newline.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.splitn(5, '\t');
-        let size = fields.next()?.parse().ok()?;
-        let etag = match fields.next()? {
-            "-" => None,
-            escaped => Some(unescape(escaped)?.into()),
-        };
-        let digest = unhex(fields.next()?)?;
-        let stamp = match fields.next()? {
-            "-" => None,
-            numbers => Some(Box::new(parse_stamp(numbers)?)),
-        };
-        Some(Self { path: SafePath::new(fields.next()?).ok()?, size, etag, digest, stamp })
+        let mut words = line.split(' ');
+        let size = words.next()?.parse().ok()?;
+        let etag = decode_version(words.next()?)?;
+        let digest = unhex(words.next()?)?;
+        let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
+        words.next().is_none().then_some(Self { path, size, etag, digest })
     }
 }
 
-fn parse_stamp(numbers: &str) -> Option<Stamp> {
-    let mut parts = numbers.split(' ');
-    let stamp = Stamp {
-        dev: parts.next()?.parse().ok()?,
-        ino: parts.next()?.parse().ok()?,
-        size: parts.next()?.parse().ok()?,
-        modified: parts.next()?.parse().ok()?,
-        changed: parts.next()?.parse().ok()?,
-    };
-    if parts.next().is_some() { None } else { Some(stamp) }
+/// A version as one word.
+pub(crate) fn encode_version(etag: Option<&str>) -> String {
+    let mut word = String::new();
+    match etag {
+        Some(etag) => escape(etag, &mut word),
+        None => word.push('-'),
+    }
+    word
+}
+
+/// None if the word is no version; that of an object that has none is none, too.
+#[allow(clippy::option_option)]
+pub(crate) fn decode_version(word: &str) -> Option<Option<Box<str>>> {
+    match word {
+        "-" => Some(None),
+        escaped => unescape(escaped).map(|etag| Some(etag.into())),
+    }
 }
 
 pub(crate) fn unhex(text: &str) -> Option<Digest> {
@@ -93,9 +89,16 @@ pub(super) fn escape(text: &str, out: &mut String) {
             }
         }
     }
+    // A word has at least one character.
+    if text.is_empty() {
+        out.push('%');
+    }
 }
 
 pub(super) fn unescape(text: &str) -> Option<String> {
+    if text == "%" {
+        return Some(String::new());
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
@@ -119,25 +122,22 @@ mod tests {
     proptest! {
         #[test]
         fn line_is_read_back_as_it_was(
-            path in "[a-z é%+-]{0,5}[a-z]",
+            path in proptest::collection::vec(any::<u8>(), 1..9),
             size in any::<u64>(),
             etag in proptest::option::of("\\PC{0,12}|[\t\n -]{1,3}"),
             digest in any::<[u8; 32]>(),
-            modified in proptest::option::of(any::<i64>()),
         ) {
-            let Ok(path) = SafePath::new(&path) else { return Ok(()) };
-            let stamp = modified.map(|modified| {
-                Box::new(Stamp { dev: 1, ino: size, size, modified: modified.into(), changed: -1 })
-            });
-            let record = Record { path, size, etag: etag.map(Into::into), digest, stamp };
+            let Ok(path) = GuestPath::try_from(path.as_slice()) else { return Ok(()) };
+            let record = Record { path, size, etag: etag.map(Into::into), digest };
             let mut line = String::new();
             record.write_line(&mut line);
             prop_assert_eq!(line.matches('\n').count(), 1);
-            prop_assert_eq!(Record::parse(line.trim_end_matches('\n')), Some(record));
+            let read = Record::parse(line.trim_end_matches('\n'));
+            prop_assert!(record.path.is_top() || read == Some(record));
         }
 
         #[test]
-        fn damaged_line_is_no_record_and_no_panic(line in "\\PC{0,80}|[0-9]\t-\t[0-9a-f]{64}\t[-0-9 ]{0,9}\t\\PC{0,9}") {
+        fn damaged_line_is_no_record_and_no_panic(line in "\\PC{0,80}|[0-9] - [0-9a-f]{64} [0-9a-f]{0,9}") {
             let _ = Record::parse(&line);
         }
     }

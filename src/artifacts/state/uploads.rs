@@ -16,7 +16,7 @@ use crate::artifacts::disk::forget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 
-const UPLOADS: &str = "mirror.uploads";
+const UPLOADS: &str = "push.uploads";
 /// Largest note read; a line has less than 3 KiB.
 const NOTE_MAX: u64 = 16 << 20;
 

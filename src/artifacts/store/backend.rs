@@ -25,6 +25,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// What the store can do.
     fn abilities(&self) -> Abilities;
 
+    /// Which store it is: text that is the same for the same bucket or directory, and another for any other.
+    fn identity(&self) -> String;
+
     /// Lists every object whose key starts with `prefix`, in the store's order. The stream ends after its first error.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>>;
 

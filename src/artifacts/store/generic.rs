@@ -35,6 +35,8 @@ pub(super) struct Generic {
     abilities: Abilities,
     /// Whether the store may compare by a count of its own instead of by ETags.
     counts: bool,
+    /// Which store it is, if its client does not say it.
+    identity: Option<String>,
     #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     signer: Option<Arc<dyn Signer>>,
 }
@@ -58,6 +60,7 @@ impl Generic {
             store,
             abilities: ANY,
             counts: true,
+            identity: None,
             #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
             signer: None,
         }
@@ -66,7 +69,10 @@ impl Generic {
     /// A store that holds every object in memory, so each goes in one request whatever its size.
     pub(super) fn memory(store: Arc<InMemory>) -> Self {
         let put = Conditions::both(Compares::InOneStep);
-        Self { abilities: Abilities { put, whole: u64::MAX, ..ANY }, counts: false, ..Self::new(store) }
+        // It lives as long as this process, in one place.
+        let identity = Some(format!("memory {:p}", Arc::as_ptr(&store)));
+        let abilities = Abilities { put, whole: u64::MAX, ..ANY };
+        Self { abilities, counts: false, identity, ..Self::new(store) }
     }
 
     /// A store that also signs URLs.
@@ -147,6 +153,10 @@ impl Generic {
 impl Backend for Generic {
     fn abilities(&self) -> Abilities {
         self.abilities
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone().unwrap_or_else(|| self.store.to_string())
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {

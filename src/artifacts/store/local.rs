@@ -72,6 +72,13 @@ impl Backend for Local {
         }
     }
 
+    fn identity(&self) -> String {
+        match self.0.metadata(".") {
+            Ok(top) => format!("directory {}:{}:{:?}", top.dev(), top.ino(), top.created()),
+            Err(_) => "directory".to_owned(),
+        }
+    }
+
     /// Lists what lies under `prefix`, which ends in `/`.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
         let (root, prefix) = (Arc::clone(&self.0), prefix.to_owned());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::error::is_transient;
 use crate::artifacts::progress::{Event, Progress};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::GuestPath;
 
 /// How often a transient failure of the store is tried again, and how long the store may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ impl Retry {
     }
 
     /// Calls about `path`, whose failed attempts are reported to `progress`.
-    pub(crate) fn about<'a>(self, progress: &'a Progress, path: &'a SafePath) -> Calls<'a> {
-        let subject = path.as_utf8_path().as_std_path();
+    pub(crate) fn about<'a>(self, progress: &'a Progress, path: &'a GuestPath) -> Calls<'a> {
+        let subject = path.as_path();
         Calls { listener: Some((progress, path)), ..self.of("ask for", subject) }
     }
 
@@ -101,7 +101,7 @@ pub(crate) struct Calls<'a> {
     retry: Retry,
     operation: &'static str,
     subject: &'a Path,
-    listener: Option<(&'a Progress, &'a SafePath)>,
+    listener: Option<(&'a Progress, &'a GuestPath)>,
     limit: Option<Duration>,
     passes: fn(&Error) -> bool,
     take_back: &'a (dyn Fn() -> u64 + Sync),

@@ -59,6 +59,10 @@ impl Backend for S3 {
         }
     }
 
+    fn identity(&self) -> String {
+        self.bucket.url.clone()
+    }
+
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
         list::list(Arc::clone(&self.bucket), prefix.to_owned())
     }

@@ -56,7 +56,7 @@ pub(in crate::root) struct Draft<'a> {
     dir: Handle<'a>,
     file: OwnedFd,
     /// The name it must lose, where the file system has no unnamed files or a replacement is under way.
-    temporary: Option<String>,
+    temporary: Option<Vec<u8>>,
     /// The directory, opened so that it can be synced. Before publishing, since a guest may forbid it later.
     sync: Option<OwnedFd>,
 }
@@ -79,7 +79,7 @@ impl<'a> Draft<'a> {
     fn create_named(dir: Handle<'a>) -> rustix::io::Result<Self> {
         let name = unguessable_name()?;
         let file = retry_on_intr(|| openat(dir.as_fd(), &*name, NAMED, UNFINISHED))?;
-        Ok(Self { dir, file, temporary: Some(name), sync: None })
+        Ok(Self { dir, file, temporary: Some(name.into_bytes()), sync: None })
     }
 
     /// Makes a symbolic link under a temporary name, which is returned too, and pins what has that name: the guest may have
@@ -89,7 +89,9 @@ impl<'a> Draft<'a> {
         retry_on_intr(|| symlinkat(text, dir.as_fd(), &*name))?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match retry_on_intr(|| openat(dir.as_fd(), &*name, flags, Mode::empty())) {
-            Ok(file) => Ok((Self { dir, file, temporary: Some(name.clone()), sync: None }, name)),
+            Ok(file) => {
+                Ok((Self { dir, file, temporary: Some(name.clone().into_bytes()), sync: None }, name))
+            }
             Err(errno) => {
                 // The first failure is the one to report.
                 let _ = unlinkat(dir.as_fd(), name, AtFlags::empty());
@@ -105,10 +107,9 @@ impl<'a> Draft<'a> {
         leaf: &[u8],
         access: Access,
     ) -> rustix::io::Result<Self> {
-        let temporary = String::from_utf8(leaf.to_vec()).map_err(|_| Errno::ILSEQ)?;
         let mode = Mode::from_raw_mode(access.file_mode());
         let file = retry_on_intr(|| openat(dir.as_fd(), leaf, NAMED, mode))?;
-        Ok(Self { dir, file, temporary: Some(temporary), sync: None })
+        Ok(Self { dir, file, temporary: Some(leaf.to_vec()), sync: None })
     }
 
     /// Ends what [`create_visible`](Self::create_visible) began.
@@ -231,9 +232,9 @@ impl<'a> Draft<'a> {
         linkat(descriptors, number, self.dir.as_fd(), name, AtFlags::SYMLINK_FOLLOW)
     }
 
-    fn link_temporary(&self) -> Result<String, Failure> {
-        let name = unguessable_name()?;
-        self.link(name.as_bytes())?;
+    fn link_temporary(&self) -> Result<Vec<u8>, Failure> {
+        let name = unguessable_name()?.into_bytes();
+        self.link(&name)?;
         Ok(name)
     }
 

@@ -7,7 +7,7 @@ use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
 use crate::artifacts::store::{Condition, Parts, Retry};
 use crate::error::{ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::GuestPath;
 use crate::root::ContainedFile;
 use crate::tree::Digest;
 
@@ -16,7 +16,7 @@ impl Uploader {
     pub(super) async fn send(
         &self,
         parts: &dyn Parts,
-        path: &SafePath,
+        path: &GuestPath,
         file: std::io::Take<ContainedFile>,
         part: u64,
     ) -> Result<(u64, Digest)> {

@@ -10,12 +10,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
-use crate::artifacts::state::{Places, Record, Uploads};
+use crate::artifacts::state::{FileId, Known, Places, Uploads};
 use crate::artifacts::store::{Compares, Condition, Parts, Retry, Source, changed, is_transient};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
-use crate::root::ContainedFile;
-use crate::tree::{Digest, ObjectLimits, Stamp, is_fresh};
+use crate::name::GuestPath;
+use crate::root::{ContainedFile, Root};
+use crate::tree::{Digest, Leaf, ObjectLimits, Stamp, is_fresh};
 
 /// Memory for content on its way, in MiB. What needs more has it to itself.
 const MEMORY: usize = 48;
@@ -42,15 +42,15 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// All that `limits` allow, less what is in the store and stays there.
-    pub(crate) fn beside<'a>(limits: &ObjectLimits, staying: impl Iterator<Item = &'a Record>) -> Self {
-        staying.fold(Self { objects: limits.objects, bytes: limits.bytes }, |room, record| Self {
+    /// All that `limits` allow, less what is in the store and stays there, of these sizes.
+    pub(crate) fn beside(limits: &ObjectLimits, staying: impl Iterator<Item = u64>) -> Self {
+        staying.fold(Self { objects: limits.objects, bytes: limits.bytes }, |room, size| Self {
             objects: room.objects.saturating_sub(1),
-            bytes: room.bytes.saturating_sub(record.size),
+            bytes: room.bytes.saturating_sub(size),
         })
     }
 
-    pub(super) fn take(&mut self, path: &SafePath, size: u64) -> Result<()> {
+    pub(crate) fn take(&mut self, path: &GuestPath, size: u64) -> Result<()> {
         let over = |kind| Err(Error::new("put", path, kind).with_detail("more than the limit in all"));
         if self.objects == 0 {
             return over(ErrorKind::TooMany);
@@ -66,11 +66,11 @@ impl Room {
 
 /// What became of a file.
 #[derive(Debug)]
-pub(super) enum Uploaded {
+pub(crate) enum Uploaded {
     /// The store holds it now.
-    Put(Record),
+    Put(Known),
     /// The store held it already.
-    Same(Record),
+    Same(Known),
     /// The store holds something else than it did.
     Conflict,
     /// There is no room for it.
@@ -79,19 +79,17 @@ pub(super) enum Uploaded {
 
 /// What is known of the object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
-    pub(super) base: Option<&'a Record>,
+pub(crate) struct Before<'a> {
+    /// What the store had when it was last looked at; none if it had nothing.
+    pub(crate) known: Option<&'a Known>,
     /// Content that this host may have put there before it was interrupted.
-    pub(super) ours: &'a [Digest],
-    /// Whether to overwrite whatever is there.
-    pub(super) always: bool,
+    pub(crate) ours: &'a [Digest],
 }
 
-impl Known<'_> {
+impl Before<'_> {
     pub(super) fn condition(&self) -> Condition<'_> {
-        match self.base {
-            _ if self.always => Condition::Always,
-            Some(Record { etag: Some(etag), .. }) => Condition::Unchanged(etag),
+        match self.known {
+            Some(Known { etag: Some(etag), .. }) => Condition::Unchanged(etag),
             // Without versions there is nothing to compare.
             Some(_) => Condition::Always,
             None => Condition::Absent,
@@ -101,23 +99,44 @@ impl Known<'_> {
 
 /// What was read of a file.
 #[derive(Debug)]
-pub(super) struct Content<'a> {
-    pub(super) path: &'a SafePath,
-    pub(super) size: u64,
-    pub(super) digest: Digest,
-    pub(super) stamp: Option<Box<Stamp>>,
+pub(crate) struct Content<'a> {
+    pub(crate) path: &'a GuestPath,
+    pub(crate) size: u64,
+    pub(crate) digest: Digest,
+    pub(crate) file: Seen,
+}
+
+/// The file that was read; nothing of it for content that was given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    execute: bool,
+    stamp: Option<Stamp>,
+    /// Whether no later change can leave the stamp as it is.
+    lasts: bool,
+    id: Option<FileId>,
+}
+
+impl Seen {
+    pub(super) fn of(file: &ContainedFile) -> Self {
+        let stamp = Stamp::of(file.metadata());
+        let lasts = !is_fresh(&stamp, SystemTime::now());
+        let id = Some(FileId::of(file.metadata()));
+        Self { execute: file.metadata().mode() & 0o100 != 0, stamp: Some(stamp), lasts, id }
+    }
 }
 
 impl Content<'_> {
-    pub(super) fn record(self, etag: Option<String>) -> Record {
-        let Self { path, size, digest, stamp } = self;
-        Record { path: path.clone(), size, etag: etag.map(Into::into), digest, stamp }
+    pub(super) fn known(self, etag: Option<String>) -> Known {
+        let Self { size, digest, file, .. } = self;
+        let leaf = Leaf::File { bytes: size, sha256: digest, execute: file.execute };
+        let stamp = file.stamp.filter(|_| file.lasts).map(Box::new);
+        Known { leaf, etag: etag.map(Into::into), file: file.id, stamp }
     }
 }
 
 /// Content that only has to be made the object.
 #[derive(Debug)]
-pub(super) enum Ready<'a> {
+pub(crate) enum Ready<'a> {
     Whole(Bytes),
     Parts(&'a dyn Parts),
 }
@@ -139,10 +158,10 @@ impl Uploader {
     }
 
     /// One put, retried. A store that cannot put on a condition is asked first and put to afterwards.
-    pub(crate) async fn put_whole(
+    pub(super) async fn put_whole(
         &self,
         key: &str,
-        path: &SafePath,
+        path: &GuestPath,
         bytes: Bytes,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
@@ -163,14 +182,14 @@ impl Uploader {
     }
 
     /// Removes the object `key`.
-    pub(super) async fn delete(&self, key: &str, path: &SafePath) -> Result<()> {
+    pub(super) async fn delete(&self, key: &str, path: &GuestPath) -> Result<()> {
         self.call(path, 0, || self.source.backend().delete(key)).await
     }
 
     /// A call to the store that moves `bytes`, retried.
     pub(super) async fn call<T, C: Future<Output = Result<T>>>(
         &self,
-        path: &SafePath,
+        path: &GuestPath,
         bytes: u64,
         mut call: impl FnMut() -> C,
     ) -> Result<T> {
@@ -218,7 +237,7 @@ impl Uploader {
 }
 
 /// The next `size` bytes of a file, or what is left of it.
-pub(super) fn read<R: std::io::Read>(subject: &SafePath, mut file: R, size: u64) -> Result<(R, Bytes)> {
+pub(super) fn read<R: std::io::Read>(subject: &GuestPath, mut file: R, size: u64) -> Result<(R, Bytes)> {
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     file.by_ref()
         .take(size)
@@ -227,18 +246,21 @@ pub(super) fn read<R: std::io::Read>(subject: &SafePath, mut file: R, size: u64)
     Ok((file, Bytes::from(bytes)))
 }
 
-/// The stamp of an open file, unless a change right now could leave it as it is.
-pub(super) fn lasting_stamp(file: &ContainedFile) -> Option<Box<Stamp>> {
-    let stamp = Stamp::of(file.metadata());
-    if is_fresh(&stamp, SystemTime::now()) { None } else { Some(Box::new(stamp)) }
+/// Fails if the file at `path` is not the one that was read any more, or has changed since.
+pub(super) fn unchanged(root: &Root, path: &GuestPath, seen: Seen) -> Result<()> {
+    let now = root.metadata(path).ok().map(|metadata| Stamp::of(&metadata));
+    match now == seen.stamp {
+        true => Ok(()),
+        false => Err(Error::new("put", path, ErrorKind::Busy).with_detail("changes while it is sent")),
+    }
 }
 
 pub(super) fn is_conflict(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::Busy)
 }
 
-/// Whether the next mirror may succeed where this one did not.
-pub(super) fn may_pass(error: &Error) -> bool {
+/// Whether the next call may succeed where this one did not.
+pub(crate) fn may_pass(error: &Error) -> bool {
     is_transient(error)
         || matches!(error.kind(), ErrorKind::Denied | ErrorKind::TooMany | ErrorKind::Unsupported)
 }

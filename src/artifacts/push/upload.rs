@@ -1,30 +1,33 @@
 //! One file to the store, read through its handle.
 //!
-//! A file that goes in one request is put on a condition, a larger one in parts that become an object on a condition.
+//! A file that goes in one request is put on a condition, a larger one in parts that become an object on a condition. One that
+//! changes while it is read does not become an object: it would be half old, half new.
 
 use std::io::Read as _;
 use std::sync::{Arc, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-use super::uploader::{Content, Known, Ready, Uploaded, Uploader, lasting_stamp, read};
+use super::uploader::{Before, Content, Ready, Seen, Uploaded, Uploader, read, unchanged};
 use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
-use crate::artifacts::state::Record;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::SafePath;
+use crate::name::GuestPath;
 use crate::root::ContainedFile;
-use crate::tree::{Digest, digest};
+use crate::tree::{Digest, Leaf};
+
+/// What is called with the hash before anything is put.
+pub(crate) type Intend<'a> = &'a (dyn Fn(&Digest) -> Result<()> + Sync);
 
 impl Uploader {
-    /// Brings the file at `path` to the store unless it is there. `intend` is called with the hash before anything is put.
-    pub(super) async fn upload(
+    /// Brings the file at `path` to the object `key` unless it is there.
+    pub(crate) async fn upload(
         &self,
-        path: &SafePath,
-        known: Known<'_>,
-        intend: impl Fn(&SafePath, &Digest) -> Result<()>,
+        path: &GuestPath,
+        key: &str,
+        before: Before<'_>,
+        intend: Intend<'_>,
     ) -> Result<Uploaded> {
-        let key = self.prefix.key(path)?;
         let (places, wanted) = (Arc::clone(&self.places), path.clone());
         let file = blocking("open", move || places.workspace.open_contained(&wanted)).await?;
         let size = file.len_hint();
@@ -37,12 +40,12 @@ impl Uploader {
         }
         self.progress.report(&Event::Started { path, bytes: size });
         let result = if size <= self.source.backend().abilities().whole {
-            self.upload_whole(&key, path, file, known, intend).await
+            self.upload_whole(key, path, file, before, intend).await
         } else {
-            self.upload_parts(&key, path, file, known, intend).await
+            self.upload_parts(key, path, file, before, intend).await
         };
-        if let Ok(Uploaded::Put(record) | Uploaded::Same(record)) = &result {
-            self.progress.report(&Event::Done { path, bytes: record.size });
+        if let Ok(Uploaded::Put(known) | Uploaded::Same(known)) = &result {
+            self.progress.report(&Event::Done { path, bytes: known.leaf.size() });
         }
         result
     }
@@ -50,29 +53,29 @@ impl Uploader {
     async fn upload_whole(
         &self,
         key: &str,
-        path: &SafePath,
+        path: &GuestPath,
         file: ContainedFile,
-        known: Known<'_>,
-        intend: impl Fn(&SafePath, &Digest) -> Result<()>,
+        before: Before<'_>,
+        intend: Intend<'_>,
     ) -> Result<Uploaded> {
         let size = file.len_hint();
         let _memory = self.reserve(size).await?;
-        let subject = path.clone();
-        let (bytes, digest, stamp) = blocking("read", move || {
-            let stamp = lasting_stamp(&file);
-            // What a guest appends meanwhile comes with the next mirror.
+        let (subject, places) = (path.clone(), Arc::clone(&self.places));
+        let (bytes, digest, seen) = blocking("read", move || {
+            let seen = Seen::of(&file);
             let (_, bytes) = read(&subject, file.take(size), size)?;
+            unchanged(&places.workspace, &subject, seen)?;
             let digest: Digest = Sha256::digest(&bytes).into();
-            Ok((bytes, digest, stamp))
+            Ok((bytes, digest, seen))
         })
         .await?;
         let size = bytes.len() as u64;
-        let content = Content { path, size, digest, stamp };
-        if let Some(base) = known.base.filter(|base| base.digest == digest) {
-            return Ok(Uploaded::Same(content.record(base.etag.as_deref().map(str::to_owned))));
+        let content = Content { path, size, digest, file: seen };
+        if let Some(etag) = same(before, &digest) {
+            return Ok(Uploaded::Same(content.known(etag)));
         }
-        intend(path, &digest)?;
-        let result = self.publish(key, content, Ready::Whole(bytes), known).await;
+        intend(&digest)?;
+        let result = self.publish(key, content, Ready::Whole(bytes), before).await;
         if let Ok(Uploaded::Put(_)) = result {
             self.progress.report(&Event::Moved { path, bytes: size });
         }
@@ -82,37 +85,35 @@ impl Uploader {
     async fn upload_parts(
         &self,
         key: &str,
-        path: &SafePath,
+        path: &GuestPath,
         file: ContainedFile,
-        known: Known<'_>,
-        intend: impl Fn(&SafePath, &Digest) -> Result<()>,
+        before: Before<'_>,
+        intend: Intend<'_>,
     ) -> Result<Uploaded> {
         let size = file.len_hint();
         let store = self.source.backend();
         let part = store.abilities().part_of(size);
         let _memory = self.reserve(2 * part).await?;
-        let stamp = lasting_stamp(&file);
-        if let Some(base) = known.base.filter(|base| base.size == size) {
-            let (places, wanted, limit) = (Arc::clone(&self.places), path.clone(), self.limits.file_bytes);
-            let (_, found) = blocking("read", move || digest(&places.workspace, &wanted, limit)).await?;
-            if found == base.digest {
-                return Ok(Uploaded::Same(Record { stamp, ..base.clone() }));
-            }
-        }
+        let seen = Seen::of(&file);
         let parts = self.call(path, 0, || store.begin(key)).await?;
         let result = async {
             if let Some(id) = parts.id() {
                 self.uploads.note(&self.places.state, id, key)?;
             }
             let (size, digest) = self.send(&*parts, path, file.take(size), part).await?;
-            intend(path, &digest)?;
-            let content = Content { path, size, digest, stamp };
-            self.publish(key, content, Ready::Parts(&*parts), known).await
+            let (places, subject) = (Arc::clone(&self.places), path.clone());
+            blocking("read", move || unchanged(&places.workspace, &subject, seen)).await?;
+            let content = Content { path, size, digest, file: seen };
+            if let Some(etag) = same(before, &digest) {
+                return Ok(Uploaded::Same(content.known(etag)));
+            }
+            intend(&digest)?;
+            self.publish(key, content, Ready::Parts(&*parts), before).await
         }
         .await;
         let ended = match result {
             Ok(Uploaded::Put(_)) => Ok(()),
-            // What cannot be discarded now is left to the next mirror.
+            // What cannot be discarded now is left to the next call.
             _ => {
                 let once = self.retry.with_attempts(1).about(&self.progress, path);
                 once.within(self.retry.silence()).run(|_| parts.abort()).await
@@ -122,5 +123,14 @@ impl Uploader {
             self.uploads.forget(id);
         }
         result
+    }
+}
+
+/// The version of the object, if it has this content as far as is known.
+fn same(before: Before<'_>, digest: &Digest) -> Option<Option<String>> {
+    let known = before.known?;
+    match &known.leaf {
+        Leaf::File { sha256, .. } if sha256 == digest => Some(known.etag.as_deref().map(str::to_owned)),
+        _ => None,
     }
 }

@@ -1,0 +1,84 @@
+//! What a caller decides about what both sides have changed, and about deletions.
+
+use crate::tree::{Approval, Guard, Hashing, OnConflict};
+
+/// Whose version keeps the name of a file that both sides have changed. The other version gets a name beside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// That of the workspace; the store's version comes as `name.theirs-8hex.ext`.
+    #[default]
+    Local,
+    /// That of the store; the workspace's version becomes `name.ours-8hex.ext`.
+    Remote,
+}
+
+/// What is done about files and objects that the other side has deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deletions {
+    /// They stay, and are reported as held.
+    Keep,
+    /// They are deleted here, too, unless they are suspiciously many, or may only have moved to where nobody has looked. Then all
+    /// are held and reported.
+    #[default]
+    Guarded,
+    /// As [`Guarded`](Self::Guarded), but what was held and reported with this approval is deleted, if it is still exactly that.
+    Approved(Approval),
+}
+
+/// How a workspace and a store are brought together.
+///
+/// ```
+/// use beneath::artifacts::{Deletions, Prefer, SyncOptions};
+///
+/// let options = SyncOptions::default().with_prefer(Prefer::Remote).with_deletions(Deletions::Keep);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncOptions {
+    pub(crate) prefer: Prefer,
+    pub(crate) deletions: Deletions,
+    pub(crate) hashing: Hashing,
+}
+
+impl Default for SyncOptions {
+    /// The workspace's version keeps the name, deletions are guarded, files with a known stamp are not read.
+    fn default() -> Self {
+        Self { prefer: Prefer::default(), deletions: Deletions::default(), hashing: Hashing::Never }
+    }
+}
+
+impl SyncOptions {
+    /// Sets whose version keeps the name of what both sides have changed.
+    #[must_use]
+    pub fn with_prefer(mut self, prefer: Prefer) -> Self {
+        self.prefer = prefer;
+        self
+    }
+
+    /// Sets what is done about deletions.
+    #[must_use]
+    pub fn with_deletions(mut self, deletions: Deletions) -> Self {
+        self.deletions = deletions;
+        self
+    }
+
+    /// Sets whether every file is read: for guests that write through mappings, which may leave no stamp.
+    #[must_use]
+    pub fn with_hashing(mut self, hashing: Hashing) -> Self {
+        self.hashing = hashing;
+        self
+    }
+
+    pub(crate) fn guard(&self) -> Guard {
+        match self.deletions {
+            Deletions::Keep | Deletions::Guarded => Guard::On,
+            Deletions::Approved(approval) => Guard::Approved(approval),
+        }
+    }
+
+    pub(crate) fn on_conflict(&self) -> OnConflict {
+        match self.prefer {
+            Prefer::Local => OnConflict::KeepBoth,
+            Prefer::Remote => OnConflict::TakeSource,
+        }
+    }
+}

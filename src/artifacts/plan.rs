@@ -1,0 +1,100 @@
+//! What a call would do.
+
+use sha2::{Digest as _, Sha256};
+
+use super::Artifacts;
+use super::options::{Deletions, SyncOptions};
+use super::remote::{Contents, Object};
+use super::sync::Turn;
+use crate::error::Result;
+use crate::name::GuestPath;
+use crate::report::Leftovers;
+use crate::tree::{Act, Leaf, OnConflict, Plan, Rules, plan};
+
+/// What a [`sync`](Artifacts::sync) would do, as far as that can be said before an object is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[must_use]
+#[non_exhaustive]
+pub struct SyncPlan {
+    /// What the workspace would get.
+    pub take: Vec<GuestPath>,
+    /// What it would lose.
+    pub remove: Vec<GuestPath>,
+    /// What the store would get.
+    pub put: Vec<GuestPath>,
+    /// What it would lose.
+    pub delete: Vec<GuestPath>,
+    /// What both sides have changed. If the content is the same it is no conflict.
+    pub conflicts: Vec<GuestPath>,
+    /// Deletions that would be held back, on either side.
+    pub held: Vec<GuestPath>,
+    /// What would be refused.
+    pub left: Leftovers,
+}
+
+impl Artifacts {
+    /// Looks at both sides and says what a [`sync`](Self::sync) would do. Nothing is transferred and nothing is changed.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    ///
+    /// # Races
+    /// Both sides may change before anything is done.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use beneath::artifacts::{Artifacts, Prefix, Source, SyncOptions};
+    /// # use beneath::{GuestPath, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let home = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(home.path(), ambient_authority())?, SessionsConfig::default());
+    /// # let (session, _) = sessions.create(&SessionId::new("s1"))?;
+    /// # let source = Source::memory(Arc::new(object_store::memory::InMemory::new()));
+    /// # let artifacts = Artifacts::new(source, Prefix::session(&SessionId::new("s1")), &session);
+    /// session.workspace().write_exclusive("report.txt", "done")?;
+    /// let plan = artifacts.plan(&SyncOptions::default()).await?;
+    /// assert_eq!(plan.put, [GuestPath::new("report.txt")?]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn plan(&self, options: &SyncOptions) -> Result<SyncPlan> {
+        let Turn { base, local, remote, report, .. } = self.begin(options).await?;
+        // Until it is read, an object that has changed is like nothing that anybody knows.
+        let contents: Contents = remote
+            .changed(&base)
+            .into_iter()
+            .map(|object| {
+                let Object { size, etag } = Object { size: object.size, etag: object.etag };
+                let sha256 = Sha256::digest(format!("{size} {etag:?}")).into();
+                (object.path, (Leaf::File { bytes: size, sha256, execute: false }, etag))
+            })
+            .collect();
+        let (was, there) = (base.tree(), remote.tree(&base, &contents));
+        let keeps = options.deletions == Deletions::Keep;
+        let rules = Rules { on_conflict: OnConflict::KeepTarget, guard: options.guard(), hold: &|_| keeps };
+        let hide = |path: &GuestPath| keeps || local.may_hide(base.get(path));
+        let pull = plan(&was, &local.tree, &there, rules);
+        let push = plan(&was, &there, &local.tree, Rules { hold: &hide, ..rules });
+        let mut planned = SyncPlan { left: report.left, ..SyncPlan::default() };
+        (planned.take, planned.remove) = split(&pull);
+        (planned.put, planned.delete) = split(&push);
+        planned.conflicts = pull.conflicts.iter().map(|(path, _)| (*path).clone()).collect();
+        planned.held = pull.held.iter().chain(&push.held).map(|path| (*path).clone()).collect();
+        Ok(planned)
+    }
+}
+
+/// What arrives and what goes.
+fn split(plan: &Plan<'_>) -> (Vec<GuestPath>, Vec<GuestPath>) {
+    let (mut comes, mut goes) = (Vec::new(), Vec::new());
+    for step in &plan.steps {
+        match step.act {
+            Act::Put { .. } => comes.push(step.path.clone()),
+            Act::Remove(_) => goes.push(step.path.clone()),
+            _ => {}
+        }
+    }
+    (comes, goes)
+}

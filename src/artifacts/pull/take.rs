@@ -1,0 +1,254 @@
+//! What the store has changed, brought to the workspace.
+//!
+//! Problem: a host can die at any point, and a caller can drop the future at any point. A listing can lack what is there.
+//!
+//! Defence: objects are complete in staging before anything is changed. A log says which are, and the journal of the merge
+//! says how far that has come. The base is written last, from what has arrived. What a listing lacks is asked for once more
+//! before a file is removed.
+//!
+//! What remains: after a crash the workspace may have a part of the changes until the next call.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+
+use super::fetch::Fetcher;
+use super::stage::Stage;
+use crate::artifacts::Artifacts;
+use crate::artifacts::disk::{blocking, sweep};
+use crate::artifacts::options::{Deletions, SyncOptions};
+use crate::artifacts::progress::{Event, Step};
+use crate::artifacts::report::{Held, Side};
+use crate::artifacts::state::{Binding, Desk, FileId, Known, Planned, Record};
+use crate::artifacts::store::is_transient;
+use crate::artifacts::sync::Turn;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::GuestPath;
+use crate::tree::{Leaf, MergePlaces, Merged, Rules, Theirs, Tree, Why, merge_trees};
+
+/// Objects written to staging in one go.
+const BATCH: usize = 64;
+/// The most files that one call removes.
+const REMOVALS: usize = 1000;
+
+impl Artifacts {
+    /// Does the pull half of a call.
+    pub(in crate::artifacts) async fn take(&self, mut turn: Turn, options: &SyncOptions) -> Result<Turn> {
+        let objects = Arc::new(turn.remote.changed(&turn.base));
+        let bytes = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.size));
+        self.client.progress.report(&Event::Planned { objects: objects.len() as u64, bytes });
+        let (stage, staged) = self.stage(&turn.desk, turn.base.binding(), &objects).await?;
+        let mut records = Vec::with_capacity(objects.len());
+        for (index, error) in self.fetch_all(&objects, &stage, staged, &mut records).await? {
+            let Some(object) = objects.get(index) else { continue };
+            self.note_failure(&mut turn, &object.path, error);
+        }
+        self.ask_for_removed(&mut turn).await;
+        let (options, progress) = (*options, self.client.progress.clone());
+        blocking("publish", move || {
+            progress.report(&Event::Entered(Step::Publishing));
+            let turn = turn.merge(&stage.tree()?, records, &options)?;
+            Stage::clear(&turn.desk.places)?;
+            sweep(&turn.desk.trash)?;
+            Ok(turn)
+        })
+        .await
+    }
+
+    /// Nobody knows what is at the path.
+    fn note_failure(&self, turn: &mut Turn, path: &GuestPath, error: Error) {
+        turn.remote.unknown.insert(path.clone());
+        match is_transient(&error) {
+            true => turn.report.failed.add(path, error),
+            false => {
+                let key = self.client.prefix.key(path).unwrap_or_default();
+                self.client.progress.report(&Event::Refused { raw: key.as_bytes(), error: &error });
+                turn.report.left.add(key, error);
+            }
+        }
+    }
+
+    /// Opens the staged tree for `objects`, and returns which of them it has already.
+    async fn stage(
+        &self,
+        desk: &Arc<Desk>,
+        binding: &Binding,
+        objects: &Arc<Vec<Planned>>,
+    ) -> Result<(Arc<Stage>, Vec<(usize, Record)>)> {
+        let (desk, planned, binding) = (Arc::clone(desk), Arc::clone(objects), binding.clone());
+        let staged = blocking("write", move || {
+            let staged = Stage::reuse(&desk.places, &binding, &planned)?;
+            Ok((Arc::new(Stage::open(desk, &binding)?), staged))
+        })
+        .await?;
+        self.client.progress.report(&Event::Entered(Step::Fetching));
+        Ok(staged)
+    }
+
+    /// Fetches what is not staged yet; fills `records` and returns what went wrong, by index.
+    async fn fetch_all(
+        &self,
+        objects: &Arc<Vec<Planned>>,
+        stage: &Arc<Stage>,
+        staged: Vec<(usize, Record)>,
+        records: &mut Vec<Record>,
+    ) -> Result<Vec<(usize, Error)>> {
+        let fetcher = Fetcher::new(&self.client, self.client.prefix.clone());
+        let mut staged = staged.into_iter().peekable();
+        let mut missing = Vec::new();
+        for (index, object) in objects.iter().enumerate() {
+            match staged.next_if(|(staged, _)| *staged == index) {
+                Some((_, record)) => {
+                    let (path, bytes) = (&object.path, record.size);
+                    self.client.progress.report(&Event::Started { path, bytes });
+                    self.client.progress.report(&Event::Moved { path, bytes });
+                    self.client.progress.report(&Event::Done { path, bytes });
+                    records.push(record);
+                }
+                None => missing.push(index),
+            }
+        }
+        let fetcher = &fetcher;
+        let mut batches = std::pin::pin!(
+            stream::iter(missing)
+                .map(|index| async move {
+                    let object = objects.get(index)?;
+                    Some((index, fetcher.fetch(object, stage.part(index)).await))
+                })
+                .buffer_unordered(self.client.concurrency)
+                .filter_map(std::future::ready)
+                .ready_chunks(BATCH)
+                .map(|batch| {
+                    let (stage, objects) = (Arc::clone(stage), Arc::clone(objects));
+                    blocking("write", move || stage.write(&objects, batch))
+                })
+                .buffer_unordered(2)
+        );
+        let mut wrong = Vec::new();
+        while let Some(batch) = batches.next().await {
+            for (index, result) in batch? {
+                match result {
+                    Ok(record) => records.push(record),
+                    Err(error) => wrong.push((index, error)),
+                }
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Asks for each object that the listing lacks and whose file would be removed: a listing may be stale or cut short.
+    async fn ask_for_removed(&self, turn: &mut Turn) {
+        let gone = turn.gone();
+        for path in gone.iter().skip(REMOVALS) {
+            turn.remote.unknown.insert(path.clone());
+            turn.report.pending += 1;
+        }
+        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|path| async move {
+            let head =
+                self.client.retry.about(&self.client.progress, &path).within(self.client.retry.silence());
+            let asked = match self.client.prefix.key(&path) {
+                Ok(key) => head.run(|_| self.client.source.backend().head(&key)).await,
+                Err(error) => Err(error),
+            };
+            (path, asked)
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(self.client.concurrency));
+        while let Some((path, found)) = asked.next().await {
+            let error = match found {
+                Ok(None) => continue,
+                Ok(Some(_)) => Error::new("list", &path, ErrorKind::Busy)
+                    .with_detail("the store has it, and does not list it"),
+                Err(error) => error,
+            };
+            turn.remote.unknown.insert(path.clone());
+            turn.report.failed.add(&path, error);
+        }
+    }
+}
+
+impl Turn {
+    /// What the store does not list any more and the workspace has unchanged.
+    fn gone(&self) -> Vec<GuestPath> {
+        let Self { base, local, remote, .. } = self;
+        let is_gone = |(path, known): &(&GuestPath, &Known)| {
+            !remote.cut && !remote.objects.contains_key(path) && local.tree.get(path) == Some(&known.leaf)
+        };
+        base.iter().filter(is_gone).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Merges what is staged into the workspace, and writes the base.
+    fn merge(
+        mut self,
+        staged: &crate::root::Root,
+        records: Vec<Record>,
+        options: &SyncOptions,
+    ) -> Result<Self> {
+        let mut ids = BTreeMap::new();
+        for Record { path, size, etag, digest } in records {
+            // It stays the same file when it gets its name, and is found by that if the guest moves it.
+            if let Ok(file) = staged.metadata(&path) {
+                ids.insert(path.clone(), FileId::of(&file));
+            }
+            let arrived = Leaf::File { bytes: size, sha256: digest, execute: false };
+            let leaf = self.with_mode(&path, arrived);
+            self.contents.insert(path, (leaf, etag));
+        }
+        let Self { desk, base, local, remote, contents, .. } = &self;
+        let (was, theirs) = (base.tree(), remote.tree(base, contents));
+        let keeps = options.deletions == Deletions::Keep;
+        let rules = Rules { on_conflict: options.on_conflict(), guard: options.guard(), hold: &|_| keeps };
+        let ours = &desk.places.workspace;
+        let places =
+            MergePlaces { theirs: Theirs::Moved(staged), ours, work: &desk.work, trash: &desk.trash };
+        let merged =
+            merge_trees((&was, &local.tree, &theirs), rules, places, Merged::default(), &|_| Ok(()))?;
+        let known = self.next(&merged.base, &theirs, &ids);
+        self.base.replace(known);
+        for conflict in &merged.conflicts {
+            if let (Why::BothChanged | Why::Kinds, Some(beside)) = (conflict.why, &conflict.beside) {
+                self.base.conflicts.insert(conflict.path.clone(), beside.clone());
+            }
+        }
+        self.base.write(&self.desk.places.state)?;
+        let report = &mut self.report;
+        report.placed += merged.written;
+        report.removed += merged.removed;
+        report.pending += merged.ahead;
+        report.conflicts.extend(merged.conflicts);
+        report.failed.absorb(merged.left);
+        if let Some(approval) = merged.approval {
+            report.held.push(Held { side: Side::Here, paths: merged.held, approval });
+        }
+        Ok(self)
+    }
+
+    /// The same content with the bit to execute that is known of it, which no store keeps.
+    pub(in crate::artifacts) fn with_mode(&self, path: &GuestPath, arrived: Leaf) -> Leaf {
+        let known = [self.local.tree.get(path), self.base.get(path).map(|known| &known.leaf)];
+        let is_same = |leaf: &&Leaf| match (leaf, &arrived) {
+            (Leaf::File { sha256: known, .. }, Leaf::File { sha256, .. }) => known == sha256,
+            _ => false,
+        };
+        known.into_iter().flatten().find(is_same).cloned().unwrap_or(arrived)
+    }
+
+    /// What is known after a merge whose base is `agreed`: theirs, but for what is open.
+    fn next(
+        &self,
+        agreed: &Tree,
+        theirs: &Tree,
+        ids: &BTreeMap<GuestPath, FileId>,
+    ) -> BTreeMap<GuestPath, Known> {
+        let Self { base, local, remote, contents, .. } = self;
+        let known = |(path, leaf): (&GuestPath, &Leaf)| {
+            let mut known = match theirs.get(path) == Some(leaf) {
+                true => local.known(path, leaf.clone(), remote.version(base, contents, path)),
+                false => base.get(path)?.clone(),
+            };
+            known.file = known.file.or_else(|| ids.get(path).copied());
+            Some((path.clone(), known))
+        };
+        agreed.iter().filter_map(known).collect()
+    }
+}

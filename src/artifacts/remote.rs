@@ -1,0 +1,279 @@
+//! What is in the store, as far as a listing says.
+//!
+//! Problem: anybody who can write to the store chooses keys: outside the prefix, with dot segments, under reserved names,
+//! twice, or one as the directory of another. A listing that is cut short looks like one of fewer objects.
+//!
+//! Defence: each key is read by [`Prefix::path`](super::Prefix::path) and becomes a path or one refusal. What is refused at a
+//! path is unknown there, and never absent. A listing that is over a limit is cut off, and all that it does not show is unknown.
+//!
+//! What remains: sizes and versions are the store's claims until the object arrives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use futures_util::stream::{Stream, StreamExt as _};
+
+use super::client::Client;
+use super::progress::Event;
+use super::state::{Base, Planned};
+use super::store::Listed;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{GuestPath, SafeName};
+use crate::report::Leftovers;
+use crate::tree::{Leaf, Tree, is_reserved};
+
+const OPERATION: &str = "plan";
+
+/// An object as it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    pub(crate) size: u64,
+    pub(crate) etag: Option<Box<str>>,
+}
+
+/// What the content of an object is, and of which version.
+pub(crate) type Contents = BTreeMap<GuestPath, (Leaf, Option<Box<str>>)>;
+
+/// The objects under a prefix.
+#[derive(Debug, Default)]
+pub(crate) struct Remote {
+    pub(crate) objects: BTreeMap<GuestPath, Object>,
+    /// Paths of which nothing can be said.
+    pub(crate) unknown: BTreeSet<GuestPath>,
+    /// Whether there may be more.
+    pub(crate) cut: bool,
+    /// What was refused, by its key.
+    pub(crate) left: Leftovers,
+    /// How many objects were listed.
+    pub(crate) listed: u64,
+}
+
+impl Remote {
+    /// Lists the store.
+    ///
+    /// # Errors
+    /// Those of the store: half a listing is none.
+    pub(crate) async fn list(client: &Client, reserved: &[SafeName]) -> Result<Self> {
+        let mut remote = Self::default();
+        remote.read(client.source.list(&client.prefix), client, reserved).await?;
+        Ok(remote)
+    }
+
+    pub(crate) async fn read(
+        &mut self,
+        mut listing: impl Stream<Item = Result<Listed>> + Unpin,
+        client: &Client,
+        reserved: &[SafeName],
+    ) -> Result<()> {
+        let (mut room, mut twice) = (client.limits.bytes, BTreeSet::new());
+        while let Some(object) = listing.next().await {
+            let object = object?;
+            if self.listed >= client.limits.objects {
+                self.cut = true;
+                let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)
+                    .with_detail(format!("more than {} objects", client.limits.objects));
+                self.refuse(client, client.prefix.as_str().into(), error);
+                break;
+            }
+            self.listed += 1;
+            let path = match client.prefix.path(&object.key) {
+                Ok(path) => path,
+                Err(error) => {
+                    self.refuse(client, object.key, error);
+                    continue;
+                }
+            };
+            let found = Object { size: object.size, etag: object.etag.map(String::into_boxed_str) };
+            if let Err(error) = admit(&path, found.size, room, client, reserved) {
+                self.unknown.insert(path);
+                self.refuse(client, object.key, error);
+                continue;
+            }
+            match self.objects.get(&path) {
+                // Two pages may both have it.
+                Some(other) if *other == found => {}
+                Some(_) => drop(twice.insert(path)),
+                None => {
+                    room = room.saturating_sub(found.size);
+                    self.objects.insert(path, found);
+                }
+            }
+        }
+        for path in twice {
+            self.clash(client, path, ErrorKind::AlreadyExists, "is listed twice, in two versions");
+        }
+        let above: BTreeSet<GuestPath> = self.objects.keys().flat_map(above).collect();
+        for path in self.objects.keys().filter(|path| above.contains(path)).cloned().collect::<Vec<_>>() {
+            self.clash(client, path, ErrorKind::NotRegular, "is also the directory of another object");
+        }
+        Ok(())
+    }
+
+    fn clash(&mut self, client: &Client, path: GuestPath, kind: ErrorKind, detail: &'static str) {
+        let key = client.prefix.key(&path).unwrap_or_default();
+        self.objects.remove(&path);
+        self.refuse(client, key.into_bytes(), Error::new(OPERATION, &path, kind).with_detail(detail));
+        self.unknown.insert(path);
+    }
+
+    fn refuse(&mut self, client: &Client, mut key: Vec<u8>, error: Error) {
+        // A key has no more than 1,024 bytes; a store that sends longer ones must not fill the report.
+        key.truncate(1024);
+        client.progress.report(&Event::Refused { raw: &key, error: &error });
+        self.left.add(OsString::from_vec(key), error);
+    }
+
+    /// The objects that are not what the base knows, in the order of their paths.
+    pub(crate) fn changed(&self, base: &Base) -> Vec<Planned> {
+        let differs =
+            |(path, object): &(&GuestPath, &Object)| !base.is_at(path, object.etag.as_deref(), object.size);
+        let planned = |(path, object): (&GuestPath, &Object)| Planned {
+            path: path.clone(),
+            size: object.size,
+            etag: object.etag.clone(),
+        };
+        self.objects.iter().filter(differs).map(planned).collect()
+    }
+
+    /// The store as a tree: by the base where it has not changed since, by `contents` where these are known.
+    pub(crate) fn tree(&self, base: &Base, contents: &Contents) -> Tree {
+        let mut tree = Tree::default();
+        for (path, object) in &self.objects {
+            match (contents.get(path), base.get(path)) {
+                (Some((leaf, _)), _) => tree.add(path.clone(), leaf.clone()),
+                (None, Some(known)) if base.is_at(path, object.etag.as_deref(), object.size) => {
+                    tree.add(path.clone(), known.leaf.clone());
+                }
+                (None, _) => tree.add_unknown(path.clone()),
+            }
+        }
+        for path in &self.unknown {
+            tree.add_unknown(path.clone());
+        }
+        if self.cut {
+            tree.cut_off();
+        }
+        tree
+    }
+
+    /// Whether the store has nothing at `path`, as far as its listing says.
+    pub(crate) fn lacks(&self, path: &GuestPath) -> bool {
+        !self.cut && !self.objects.contains_key(path) && !self.unknown.contains(path)
+    }
+
+    /// The version that the store has at `path`.
+    pub(crate) fn version(&self, base: &Base, contents: &Contents, path: &GuestPath) -> Option<Box<str>> {
+        match contents.get(path) {
+            Some((_, etag)) => etag.clone(),
+            // Not that of the listing, which may be spelled in another way.
+            None => base.get(path).and_then(|known| known.etag.clone()),
+        }
+    }
+}
+
+fn above(path: &GuestPath) -> impl Iterator<Item = GuestPath> + use<> {
+    std::iter::successors(path.parent(), GuestPath::parent).filter(|above| !above.is_top())
+}
+
+fn admit(path: &GuestPath, size: u64, room: u64, client: &Client, reserved: &[SafeName]) -> Result<()> {
+    let limits = &client.limits;
+    let refuse = |kind, detail: String| Err(Error::new(OPERATION, path, kind).with_detail(detail));
+    match () {
+        () if is_reserved(path, reserved) => refuse(ErrorKind::InvalidPath, "top name is reserved".into()),
+        () if path.depth() > limits.depth => {
+            refuse(ErrorKind::TooMany, format!("more than {} levels", limits.depth))
+        }
+        () if size > limits.file_bytes => {
+            refuse(ErrorKind::TooLarge, format!("more than {} bytes", limits.file_bytes))
+        }
+        () if size > room => refuse(ErrorKind::TooLarge, format!("more than {} bytes in all", limits.bytes)),
+        () => Ok(()),
+    }
+}
+
+/// The kept paths with their sizes, and the refused keys with the reasons.
+#[cfg(all(fuzzing, feature = "aws"))]
+pub(super) type Shown = (Vec<(GuestPath, u64)>, Vec<(std::path::PathBuf, Error)>);
+
+/// Reads a listing of keys and sizes: for the fuzz targets alone.
+#[cfg(all(fuzzing, feature = "aws"))]
+#[must_use]
+pub fn read_listing(
+    listing: Vec<(Vec<u8>, u64)>,
+    prefix: &super::Prefix,
+    limits: &crate::tree::ObjectLimits,
+    reserved: &[SafeName],
+) -> Shown {
+    use futures_util::{FutureExt as _, stream};
+    let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+    let client = Client { limits: *limits, ..Client::new(super::Source::memory(store), prefix.clone()) };
+    let listed = |(key, size)| Ok(Listed { key, size, etag: None });
+    let listing = stream::iter(listing.into_iter().map(listed));
+    let mut remote = Remote::default();
+    // A listing that is there at once is read at once, and has no errors.
+    let _ = remote.read(listing, &client, reserved).now_or_never();
+    let kept = remote.objects.into_iter().map(|(path, object)| (path, object.size));
+    let refused = remote.left.first.into_iter().map(|left| (left.subject, left.error));
+    (kept.collect(), refused.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::artifacts::{ObjectLimits, Prefix, Source};
+    use crate::name::SafePath;
+    use futures_util::{FutureExt as _, stream};
+
+    fn read(keys: &[&str], limits: ObjectLimits) -> Remote {
+        let listed = |key: &&str| {
+            let size = key.rsplit_once('=').map_or(10, |(_, size)| size.parse().unwrap());
+            Ok(Listed { key: format!("p/{key}").into_bytes(), size, etag: None })
+        };
+        let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+        let prefix = Prefix::at(&SafePath::new("p").unwrap());
+        let client = Client { limits, ..Client::new(Source::memory(store), prefix) };
+        let mut remote = Remote::default();
+        let reserved = [SafeName::new("skills").unwrap()];
+        let listing = stream::iter(keys.iter().map(listed));
+        remote.read(listing, &client, &reserved).now_or_never().unwrap().unwrap();
+        remote
+    }
+
+    fn kept(remote: &Remote) -> Vec<&str> {
+        remote.objects.keys().map(|path| path.as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn files_in_place_of_directories_are_refused_and_equal_duplicates_are_one() {
+        let keys = ["a/b", "a", "a-b", "x", "x", "y/z/1", "y/z", "é", "e\u{301}", "A"];
+        let remote = read(&keys, ObjectLimits::default());
+        assert_eq!(kept(&remote), ["A", "a-b", "a/b", "e\u{301}", "x", "y/z/1", "é"]);
+        let refused: Vec<_> = remote.left.iter().map(|(key, _)| key.to_str().unwrap()).collect();
+        assert_eq!(refused, ["p/a", "p/y/z"]);
+        let unknown: Vec<_> = remote.unknown.iter().map(|path| path.as_str().unwrap()).collect();
+        assert_eq!(unknown, ["a", "y/z"], "what is refused is not absent");
+    }
+
+    #[test]
+    fn reserved_top_names_are_refused_in_any_case() {
+        let remote = read(&["skills/x", "Skills/x", "sub/skills/x", "skillset"], ObjectLimits::default());
+        assert_eq!(kept(&remote), ["skillset", "sub/skills/x"]);
+        assert_eq!(remote.left.total, 2);
+        let path = |raw: &str| GuestPath::new(raw).unwrap();
+        for (top, reserved) in [("\u{17f}kills", "skills"), ("s\u{212a}ills", "skills"), ("k", "\u{212a}")] {
+            assert!(is_reserved(&path(top), &[SafeName::new(reserved).unwrap()]), "{top} is {reserved}");
+        }
+    }
+
+    #[test]
+    fn what_is_over_a_limit_is_refused_and_the_rest_is_there() {
+        let limits = ObjectLimits::default();
+        assert_eq!(kept(&read(&["a/b/c", "d"], limits.with_depth(2))), ["d"]);
+        assert!(kept(&read(&["a"], limits.with_file_bytes(9))).is_empty());
+        let remote = read(&["a", "b", "c"], limits.with_objects(2));
+        assert!(remote.cut && kept(&remote) == ["a", "b"]);
+        let remote = read(&["a", "b"], limits.with_bytes(19));
+        assert!(!remote.cut && kept(&remote) == ["a"] && remote.unknown.len() == 1);
+    }
+}
