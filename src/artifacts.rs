@@ -126,10 +126,17 @@ pub mod fuzzing {
     pub use super::store::read_page;
 }
 
-/// The trait behind a [`Source`], for the suite that every store must pass. No part of the API.
+/// The trait behind a [`Source`], for the suite that every store must pass and for stores that misbehave in tests. No part of
+/// the API.
 #[doc(hidden)]
 pub mod conformance {
     pub use super::store::{Abilities, Backend, Body, Compares, Condition, Conditions, Parts};
+
+    /// What a call fails with if the store does not answer.
+    #[must_use]
+    pub fn silence(operation: &'static str, key: &str) -> crate::Error {
+        crate::Error::new(operation, key, crate::ErrorKind::Io).with_detail("the store is silent")
+    }
 }
 
 pub use crate::tree::{Approval, Conflict, Diff, Hashing, ObjectLimits, Snapshot, Why};

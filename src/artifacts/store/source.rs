@@ -110,6 +110,13 @@ impl Source {
         self.0.list(prefix.as_str())
     }
 
+    /// Uses a store of a test's own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_backend(backend: Arc<dyn Backend>) -> Self {
+        Self(backend)
+    }
+
     /// The store itself; for the conformance suite.
     #[doc(hidden)]
     #[must_use]

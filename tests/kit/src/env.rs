@@ -63,6 +63,7 @@ variables! {
     FILESYSTEMS = "BENEATH_FILESYSTEMS", "run the contract on file systems mounted for the purpose: 1 for all, or names with commas", "unset: skipped";
     REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";
     BRIDGE = "BENEATH_BRIDGE", "let the tests of the bridge fail where bwrap or curl is missing", "unset: skipped";
+    HISTORIES = "BENEATH_HISTORIES", "how many histories the simulation of two hosts and a store plays", "60";
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
     STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores, and PATH";
