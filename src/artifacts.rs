@@ -132,6 +132,12 @@ pub mod fuzzing {
 pub mod conformance {
     pub use super::store::{Abilities, Backend, Body, Compares, Condition, Conditions, Parts};
 
+    /// An object as a listing describes it.
+    #[must_use]
+    pub fn listed(key: Vec<u8>, size: u64, etag: Option<String>) -> super::Listed {
+        super::Listed { key, size, etag }
+    }
+
     /// What a call fails with if the store does not answer.
     #[must_use]
     pub fn silence(operation: &'static str, key: &str) -> crate::Error {

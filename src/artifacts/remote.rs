@@ -17,13 +17,15 @@ use futures_util::stream::{Stream, StreamExt as _};
 use super::client::Client;
 use super::progress::Event;
 use super::state::{Base, Planned};
-use super::store::Listed;
+use super::store::{Listed, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName};
 use crate::report::Leftovers;
 use crate::tree::{Leaf, Tree, is_reserved};
 
 const OPERATION: &str = "plan";
+/// How many objects in a row may be there a second time: those of two pages.
+const REPEATED: u64 = 2000;
 
 /// An object as it is listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +58,8 @@ impl Remote {
     /// Those of the store: half a listing is none.
     pub(crate) async fn list(client: &Client, reserved: &[SafeName]) -> Result<Self> {
         let mut remote = Self::default();
-        remote.read(client.source.list(&client.prefix), client, reserved).await?;
+        let listing = client.source.backend().list(client.prefix.as_str(), client.retry);
+        remote.read(listing, client, reserved).await?;
         Ok(remote)
     }
 
@@ -67,8 +70,10 @@ impl Remote {
         reserved: &[SafeName],
     ) -> Result<()> {
         let (mut room, mut twice) = (client.limits.bytes, BTreeSet::new());
-        while let Some(object) = listing.next().await {
-            let object = object?;
+        let (prefix, wait, mut repeated) = (client.prefix.as_str(), client.retry.whole(), 0);
+        while let Some(object) =
+            within(wait, "list", prefix, async { listing.next().await.transpose() }).await?
+        {
             if self.listed >= client.limits.objects {
                 self.cut = true;
                 let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)
@@ -91,10 +96,17 @@ impl Remote {
                 continue;
             }
             match self.objects.get(&path) {
-                // Two pages may both have it.
-                Some(other) if *other == found => {}
+                // Two pages may both have it, but not page after page.
+                Some(other) if *other == found => {
+                    repeated += 1;
+                    if repeated > REPEATED {
+                        return Err(Error::new(OPERATION, prefix, ErrorKind::TooMany)
+                            .with_detail("listing repeats itself"));
+                    }
+                }
                 Some(_) => drop(twice.insert(path)),
                 None => {
+                    repeated = 0;
                     room = room.saturating_sub(found.size);
                     self.objects.insert(path, found);
                 }
@@ -205,14 +217,16 @@ pub fn read_listing(
     limits: &crate::tree::ObjectLimits,
     reserved: &[SafeName],
 ) -> Shown {
-    use futures_util::{FutureExt as _, stream};
+    use futures_util::stream;
     let store = std::sync::Arc::new(object_store::memory::InMemory::new());
     let client = Client { limits: *limits, ..Client::new(super::Source::memory(store), prefix.clone()) };
     let listed = |(key, size)| Ok(Listed { key, size, etag: None });
     let listing = stream::iter(listing.into_iter().map(listed));
     let mut remote = Remote::default();
-    // A listing that is there at once is read at once, and has no errors.
-    let _ = remote.read(listing, &client, reserved).now_or_never();
+    // A listing of the target's own has no errors.
+    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        let _ = runtime.block_on(remote.read(listing, &client, reserved));
+    }
     let kept = remote.objects.into_iter().map(|(path, object)| (path, object.size));
     let refused = remote.left.first.into_iter().map(|left| (left.subject, left.error));
     (kept.collect(), refused.collect())
@@ -223,7 +237,7 @@ mod tests {
     use super::*;
     use crate::artifacts::{ObjectLimits, Prefix, Source};
     use crate::name::SafePath;
-    use futures_util::{FutureExt as _, stream};
+    use futures_util::stream;
 
     fn read(keys: &[&str], limits: ObjectLimits) -> Remote {
         let listed = |key: &&str| {
@@ -236,7 +250,8 @@ mod tests {
         let mut remote = Remote::default();
         let reserved = [SafeName::new("skills").unwrap()];
         let listing = stream::iter(keys.iter().map(listed));
-        remote.read(listing, &client, &reserved).now_or_never().unwrap().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(remote.read(listing, &client, &reserved)).unwrap();
         remote
     }
 

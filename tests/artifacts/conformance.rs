@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beneath::artifacts::Source;
 use beneath::artifacts::conformance::{Backend, Body, Compares, Condition};
+use beneath::artifacts::{Retry, Source};
 use beneath::{Error, ErrorKind};
 use beneath_kit::rig::Table;
 use futures_util::TryStreamExt as _;
@@ -124,7 +124,7 @@ async fn store_that_lists_raw_keys_lists_every_planted_key() {
 
     // The control: the store's own client ends its listing at the first of them, and says that it may.
     let plain = Source::new(Arc::new(bucket.builder().build().unwrap()));
-    let listed: Result<Vec<_>, _> = plain.backend().list("raw/").try_collect().await;
+    let listed: Result<Vec<_>, _> = plain.backend().list("raw/", Retry::default()).try_collect().await;
     assert!(listed.is_err() && !plain.backend().abilities().raw_keys);
 
     let (home, source) = support::local();
@@ -133,7 +133,7 @@ async fn store_that_lists_raw_keys_lists_every_planted_key() {
     for name in names {
         std::fs::write(home.join("raw").join(std::ffi::OsStr::from_bytes(name)), "x").unwrap();
     }
-    let listed: Vec<_> = source.backend().list("raw/").try_collect().await.unwrap();
+    let listed: Vec<_> = source.backend().list("raw/", Retry::default()).try_collect().await.unwrap();
     let listed: BTreeSet<Vec<u8>> = listed.into_iter().map(|object| object.key).collect();
     assert!(source.backend().abilities().raw_keys);
     assert_eq!(listed, names.map(|name| [b"raw/", name].concat()).into());
@@ -163,7 +163,7 @@ async fn put(store: &dyn Backend, key: &str, content: impl Into<Vec<u8>>) -> Opt
 }
 
 async fn keys(store: &dyn Backend, prefix: &str) -> Vec<String> {
-    let listed: Vec<_> = store.list(prefix).try_collect().await.unwrap();
+    let listed: Vec<_> = store.list(prefix, Retry::default()).try_collect().await.unwrap();
     let mut keys: Vec<_> = listed.into_iter().map(|object| String::from_utf8(object.key).unwrap()).collect();
     keys.sort();
     keys
@@ -196,7 +196,7 @@ async fn one_version(source: Source, at: String) {
     let (store, key) = (source.backend(), format!("{at}a"));
     let version = put(store, &key, "content").await.unwrap();
     let head = store.head(&key).await.unwrap().unwrap();
-    let listed: Vec<_> = store.list(&at).try_collect().await.unwrap();
+    let listed: Vec<_> = store.list(&at, Retry::default()).try_collect().await.unwrap();
     let body = store.get(&key, Some(&version)).await.unwrap();
     assert_eq!((head.size, listed.len(), listed[0].size), (7, 1, 7));
     assert_eq!(head.etag.as_deref(), Some(version.as_str()));

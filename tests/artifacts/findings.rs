@@ -368,6 +368,76 @@ async fn a18_put_respects_the_limits() {
     assert_eq!(support::objects(&source).await.len(), 1);
 }
 
+/// Empty directories stayed in the store, and a file could never take the place of one.
+#[tokio::test]
+async fn a24_directory_that_becomes_a_file_does_so_in_the_store() {
+    // A `LocalFileSystem` and SeaweedFS keep directories of their own, and remove the empty ones when they like.
+    let keeps = |name: &str| ["directory", "seaweedfs"].contains(&name);
+    let stores = support::every_store().await.into_iter().filter(|(name, _)| !keeps(name));
+    for (name, source) in stores {
+        let home = Home::new();
+        let artifacts = home.artifacts(&source);
+        fs::create_dir_all(home.workspace("a/b")).unwrap();
+        fs::write(home.workspace("a/b/c"), "1").unwrap();
+        fs::write(home.workspace("other"), "2").unwrap();
+        assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete(), "{name}");
+        fs::remove_dir_all(home.workspace("a")).unwrap();
+        fs::write(home.workspace("a"), "3").unwrap();
+        // Deletions come last, so that a directory gives way in the second call.
+        let _first = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        assert!(report.is_complete(), "{name}: {report:?}");
+        assert_eq!(support::objects(&source).await, home.tree(), "{name}");
+    }
+}
+
+/// A page of a listing was waited for five times a minute, whatever the caller said.
+#[tokio::test]
+async fn a27_listing_is_given_up_as_the_caller_says() {
+    use std::time::{Duration, Instant};
+    let bucket = Bucket::scripted(|_| Answer::closed().then_silence(), |_, _| Answer::closed());
+    let retry = beneath::artifacts::Retry::default()
+        .with_attempts(2)
+        .with_pause(Duration::from_millis(5), Duration::from_millis(5))
+        .with_silence(Duration::from_millis(300));
+    let (home, start) = (Home::new(), Instant::now());
+    let error = home.artifacts(&bucket.source()).with_retry(retry).restore().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+/// A listing of A, B, A, B … was read 200,001 times.
+#[tokio::test]
+async fn a31_listing_that_goes_in_circles_is_given_up() {
+    use crate::bucket::Ask;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let count = AtomicUsize::new(0);
+    let circles = [
+        Bucket::scripted(
+            |token| match token {
+                Some("a") => page(&[("x", 1)], Some("b")),
+                _ => page(&[("y", 1)], Some("a")),
+            },
+            |_, _| Answer::closed(),
+        ),
+        // The same objects for ever, behind tokens that are always new.
+        Bucket::scripted(
+            move |_| {
+                let objects: Vec<String> = (0..1000).map(|n| format!("f{n}")).collect();
+                let objects: Vec<_> = objects.iter().map(|name| (name.as_str(), 1)).collect();
+                page(&objects, Some(&format!("t{}", count.fetch_add(1, Ordering::SeqCst))))
+            },
+            |_, _| Answer::closed(),
+        ),
+    ];
+    for bucket in circles {
+        let home = Home::new();
+        let error = home.artifacts(&bucket.source()).restore().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooMany, "{error}");
+        assert!(bucket.asked(Ask::List) <= 5, "{}", bucket.asked(Ask::List));
+    }
+}
+
 #[tokio::test]
 async fn many_deletions_are_held_until_somebody_approves_exactly_these() {
     let (home, source, artifacts) = mirrored(50).await;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use beneath::artifacts::Source;
 use beneath::artifacts::conformance::{Abilities, Backend, Body, Condition, Parts, silence};
+use beneath::artifacts::{Retry, Source};
 use beneath::{Error, Result};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -146,8 +146,8 @@ impl Backend for Scripted {
         self.inner().identity()
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<beneath::artifacts::Listed>> {
-        let listed: Vec<_> = self.inner().list(prefix).collect::<Vec<_>>().now_or_never().unwrap();
+    fn list(&self, prefix: &str, retry: Retry) -> BoxStream<'static, Result<beneath::artifacts::Listed>> {
+        let listed: Vec<_> = self.inner().list(prefix, retry).collect::<Vec<_>>().now_or_never().unwrap();
         let shown: Vec<_> =
             listed.iter().flatten().map(|object| (object.key.clone(), object.etag.clone())).collect();
         let rough = self.0.rough.load(Ordering::SeqCst);

@@ -16,6 +16,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use super::object::{Body, Condition, Listed};
+use super::retry::Retry;
 use crate::error::Result;
 
 /// An object store.
@@ -29,7 +30,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn identity(&self) -> String;
 
     /// Lists every object whose key starts with `prefix`, in the store's order. The stream ends after its first error.
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>>;
+    ///
+    /// A listing is many calls: what of it fails is asked for again as `retry` says.
+    fn list(&self, prefix: &str, retry: Retry) -> BoxStream<'static, Result<Listed>>;
 
     /// Opens the object `key`. With `etag`, a store that can compare fails with `Busy` for another version.
     fn get<'a>(&'a self, key: &'a str, etag: Option<&'a str>) -> BoxFuture<'a, Result<Body>>;

@@ -26,6 +26,7 @@ use tokio::sync::Mutex;
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, store_error};
 use super::object::{Body, Condition, Listed};
+use super::retry::Retry;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A store that is asked through its own client.
@@ -159,7 +160,8 @@ impl Backend for Generic {
         self.identity.clone().unwrap_or_else(|| self.store.to_string())
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
+    // The client asks again as it is set up to.
+    fn list(&self, prefix: &str, _: Retry) -> BoxStream<'static, Result<Listed>> {
         let location = match StorePath::parse(prefix) {
             Ok(location) => location,
             Err(source) => {

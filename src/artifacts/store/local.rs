@@ -25,6 +25,7 @@ use tokio::sync::{Mutex, mpsc};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::changed;
 use super::object::{Body, Condition, Listed};
+use super::retry::Retry;
 use crate::artifacts::disk::{blocking, forget};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Metadata, NewFile, Root, WalkLimits};
@@ -32,6 +33,8 @@ use crate::root::{Metadata, NewFile, Root, WalkLimits};
 /// Most entries of one listing, directories included.
 const ENTRIES: u64 = 10_000_000;
 const CHUNK: u64 = 256 << 10;
+/// How often a directory may go that a file is about to be in.
+const TRIES: u32 = 8;
 /// What is held in memory of one object that is written.
 const PART: u64 = 8 << 20;
 
@@ -80,7 +83,7 @@ impl Backend for Local {
     }
 
     /// Lists what lies under `prefix`, which ends in `/`.
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
+    fn list(&self, prefix: &str, _: Retry) -> BoxStream<'static, Result<Listed>> {
         let (root, prefix) = (Arc::clone(&self.0), prefix.to_owned());
         let (sender, receiver) = mpsc::channel(256);
         let walking = async move {
@@ -163,7 +166,17 @@ impl Backend for Local {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.on("delete", key, |root, path| forget(&root, &path))
+        self.on("delete", key, |root, path| {
+            forget(&root, &path)?;
+            // An empty directory is no object, and would be in the way of one.
+            let above = std::iter::successors(Path::new(&path).parent(), |path| path.parent());
+            for directory in above.filter(|path| !path.as_os_str().is_empty()) {
+                if root.remove_dir(directory).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })
     }
 
     fn sign<'a>(&'a self, key: &'a str, _: Duration) -> BoxFuture<'a, Result<String>> {
@@ -227,11 +240,18 @@ struct Draft {
 
 impl Draft {
     fn new(root: Arc<Root>, path: String) -> Result<Self> {
-        if let Some((parent, _)) = path.rsplit_once('/') {
-            root.ensure_dir(parent)?;
-        }
-        let file = Some(root.new_file(&path)?);
-        Ok(Self { root, path, file })
+        let mut tries = 0;
+        let file = loop {
+            if let Some((parent, _)) = path.rsplit_once('/') {
+                root.ensure_dir(parent)?;
+            }
+            match root.new_file(&path) {
+                // Another call has just removed the directory, since it was empty.
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => tries += 1,
+                file => break file?,
+            }
+        };
+        Ok(Self { root, path, file: Some(file) })
     }
 
     fn write(&mut self, part: &[u8]) -> Result<()> {

@@ -67,6 +67,11 @@ impl Retry {
         self.silence.saturating_add(Duration::from_secs(bytes >> 14))
     }
 
+    /// The longest that one call may take with all its attempts, if each may take as long as the silence.
+    pub(crate) fn whole(&self) -> Duration {
+        self.silence.saturating_add(self.longest).saturating_mul(self.attempts)
+    }
+
     /// Calls about `path`, whose failed attempts are reported to `progress`.
     pub(crate) fn about<'a>(self, progress: &'a Progress, path: &'a GuestPath) -> Calls<'a> {
         let subject = path.as_path();

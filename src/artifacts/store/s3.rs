@@ -26,6 +26,7 @@ use object_store::aws::AmazonS3Builder;
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::generic::{Generic, location};
 use super::object::{Body, Condition, Listed};
+use super::retry::Retry;
 use crate::error::Result;
 use client::Bucket;
 #[cfg(fuzzing)]
@@ -63,8 +64,8 @@ impl Backend for S3 {
         self.bucket.url.clone()
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Listed>> {
-        list::list(Arc::clone(&self.bucket), prefix.to_owned())
+    fn list(&self, prefix: &str, retry: Retry) -> BoxStream<'static, Result<Listed>> {
+        list::list(Arc::clone(&self.bucket), prefix.to_owned(), retry)
     }
 
     // A raw key names one object, so whichever version is there is the right one.

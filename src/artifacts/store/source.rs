@@ -13,6 +13,7 @@ use super::backend::Backend;
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
+use super::retry::Retry;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
 use crate::root::Root;
@@ -107,7 +108,7 @@ impl Source {
     /// The stream ends after its first error.
     #[must_use]
     pub fn list(&self, prefix: &Prefix) -> BoxStream<'static, Result<Listed>> {
-        self.0.list(prefix.as_str())
+        self.0.list(prefix.as_str(), Retry::default())
     }
 
     /// Uses a store of a test's own.

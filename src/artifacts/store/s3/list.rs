@@ -3,14 +3,15 @@
 //! Problem: the store chooses how many pages there are, how large each is and how long it takes; a page can name itself
 //! as the next one.
 //!
-//! Defence: a page has a bound, a deadline and a number of attempts; a token that repeats itself and too many pages
+//! Defence: a page has a bound, a deadline and a number of attempts; a token that was there before and too many pages
 //! without an object end the listing.
 //!
 //! What remains: a store can list more objects than the caller wants. The caller counts them.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use percent_encoding::utf8_percent_encode;
@@ -25,27 +26,35 @@ use crate::error::{Error, ErrorKind, Result};
 const PAGE_MAX: usize = 16 << 20;
 /// Pages in a row without a single object before a listing counts as endless.
 const EMPTY_PAGES: u32 = 64;
-/// The longest that a page may take.
-const PAGE_WAIT: Duration = Duration::from_secs(60);
-/// Attempts for one page.
-const ATTEMPTS: u32 = 5;
 
 struct State {
     bucket: Arc<Bucket>,
     prefix: String,
+    retry: Retry,
     token: Option<String>,
+    /// The tokens that were there before, as hashes.
+    seen: HashSet<u64>,
+    hasher: RandomState,
     empty: u32,
 }
 
+impl State {
+    /// Whether the page after this one was there before.
+    fn repeats(&mut self, next: &str) -> bool {
+        !self.seen.insert(self.hasher.hash_one(next))
+    }
+}
+
 /// Every object whose key starts with `prefix`.
-pub(super) fn list(bucket: Arc<Bucket>, prefix: String) -> BoxStream<'static, Result<Listed>> {
-    let state = State { bucket, prefix, token: None, empty: 0 };
+pub(super) fn list(bucket: Arc<Bucket>, prefix: String, retry: Retry) -> BoxStream<'static, Result<Listed>> {
+    let (seen, hasher) = (HashSet::new(), RandomState::new());
+    let state = State { bucket, prefix, retry, token: None, seen, hasher, empty: 0 };
     stream::try_unfold(Some(state), |state| async {
         let Some(mut state) = state else { return Ok(None) };
-        let page = state.bucket.page(&state.prefix, state.token.as_deref()).await?;
+        let page = state.bucket.page(&state.prefix, state.token.as_deref(), state.retry).await?;
         state.empty = if page.objects.is_empty() { state.empty + 1 } else { 0 };
-        let looping = page.next.is_some() && (page.next == state.token || state.empty >= EMPTY_PAGES);
-        if looping {
+        let goes_on = page.next.as_deref();
+        if goes_on.is_some_and(|next| state.repeats(next) || state.empty >= EMPTY_PAGES) {
             return Err(
                 Error::new("list", &state.prefix, ErrorKind::TooMany).with_detail("listing does not end")
             );
@@ -60,15 +69,15 @@ pub(super) fn list(bucket: Arc<Bucket>, prefix: String) -> BoxStream<'static, Re
 
 impl Bucket {
     /// One page, with retries.
-    async fn page(&self, prefix: &str, token: Option<&str>) -> Result<Page> {
+    async fn page(&self, prefix: &str, token: Option<&str>, retry: Retry) -> Result<Page> {
         let mut query =
             format!("list-type=2&encoding-type=url&prefix={}", utf8_percent_encode(prefix, QUERY));
         if let Some(token) = token {
             query.push_str(&format!("&continuation-token={}", utf8_percent_encode(token, QUERY)));
         }
         let url = format!("{}?{query}", self.url);
-        let retry = Retry::default().with_attempts(ATTEMPTS);
-        retry.of("list", Path::new(prefix)).within(PAGE_WAIT).run(|_| self.page_once(&url, prefix)).await
+        let calls = retry.of("list", Path::new(prefix)).within(retry.silence());
+        calls.run(|_| self.page_once(&url, prefix)).await
     }
 
     async fn page_once(&self, url: &str, prefix: &str) -> Result<Page> {
