@@ -70,6 +70,8 @@ struct Inner {
 pub(super) struct Glance {
     pub(super) stamp: Option<DbStamp>,
     pub(super) refused: Leftovers,
+    /// When that was.
+    pub(super) looked: i64,
     /// When the first of its messages is due that was not handed out; none if there is none.
     pub(super) due: Option<i64>,
     /// The version of the marks that this is true for; none if they have changed since.

@@ -61,14 +61,17 @@ impl Mailbox {
         self.give_up(&mail, &spent)?;
         // What was handed out and is not marked is due again.
         let due = if taken.messages.is_empty() && !taken.more { due } else { Some(now) };
-        *glance = Glance { stamp, refused: taken.refused.clone(), due, marks: Some(version) };
+        *glance = Glance { stamp, refused: taken.refused.clone(), looked: now, due, marks: Some(version) };
         Ok(taken)
     }
 
     /// Whether nothing has changed since the last look, and nothing was due then or is now.
     fn is_quiet(&self, glance: &mut Glance, now: i64) -> Result<bool> {
-        let Glance { stamp: Some(stamp), due, marks: Some(version), .. } = glance else { return Ok(false) };
-        if due.is_some_and(|due| due <= now) || !self.is_version(version)? {
+        let Glance { stamp: Some(stamp), looked, due, marks: Some(version), .. } = glance else {
+            return Ok(false);
+        };
+        // A clock that was set back says nothing of what is due.
+        if *looked > now || due.is_some_and(|due| due <= now) || !self.is_version(version)? {
             return Ok(false);
         }
         // What is wrong with it now is found by reading it. A session that is gone is found here too.
@@ -89,5 +92,27 @@ impl Mailbox {
             self.publish(raw.as_deref(), mark, now);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MountPoint, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+
+    #[test]
+    fn after_the_clock_was_set_back_all_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open_ambient(dir.path(), ambient_authority()).unwrap();
+        let config = SessionsConfig::default().with_share(MountPoint::new("/share").unwrap());
+        let (session, _) = Sessions::new(root, config).create(&SessionId::new("s")).unwrap();
+        let mailbox = Mailbox::open(&session).unwrap();
+        let lock = session.try_lock().unwrap();
+        assert!(mailbox.take(&lock, 1).unwrap().is_complete());
+        let now = to_millis(SystemTime::now());
+        let mut glance = mailbox.glance();
+        glance.due = Some(now + 60_000);
+        assert!(mailbox.is_quiet(&mut glance, now).unwrap());
+        assert!(!mailbox.is_quiet(&mut glance, now - 3_600_000).unwrap());
     }
 }
