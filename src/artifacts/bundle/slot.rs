@@ -144,7 +144,7 @@ impl Slot {
 
     /// Completes what an interrupted call has left, and removes the versions that are due. Nobody else is at work here.
     pub(super) fn settle(&self, places: &Places, grace: Duration) -> Result<Swept> {
-        let Noted { swapping, .. } = self.read(places)?;
+        let Noted { installed, swapping } = self.read(places)?;
         if let Some(swapping) = swapping {
             let is_it =
                 |dir: Result<Root>| dir.and_then(|dir| identity(&dir)).is_ok_and(|dir| dir == swapping.dir);
@@ -156,9 +156,9 @@ impl Slot {
                 }
                 false => {}
             }
-            if swapped {
-                self.note(places, &Noted { installed: Some(swapping), swapping: None })?;
-            }
+            // Before its directory goes: what is staged next may get the same inode, and must not be taken for whole.
+            let installed = if swapped { Some(swapping) } else { installed };
+            self.note(places, &Noted { installed, swapping: None })?;
         }
         discard(&places.staging, self.tree())?;
         remove_due(places, &self.id, grace)
@@ -331,8 +331,8 @@ fn is_held(places: &Places, path: &Path) -> Result<bool> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn swap_that_fails_half_way_puts_the_old_version_back() {
+    /// A bundle with its slot, and something installed.
+    fn furnished() -> (tempfile::TempDir, Root, Slot, Places) {
         let dir = tempfile::tempdir().unwrap();
         let top = Root::open_ambient(dir.path(), crate::ambient_authority()).unwrap();
         let slot = Slot::of(&SafeName::new("skill").unwrap());
@@ -342,6 +342,30 @@ mod tests {
         top.write_exclusive("area/skill/SKILL.md", "old").unwrap();
         let open = |name| top.descend(name).unwrap();
         let places = Places { workspace: open("area"), staging: open("staging"), state: open("state") };
+        (dir, top, slot, places)
+    }
+
+    /// The host dies between the note and the swap, the next one while it stages again, and the guest takes the old version away.
+    #[test]
+    fn what_is_staged_after_an_abandoned_swap_is_not_taken_for_it() {
+        let (_dir, _, slot, places) = furnished();
+        places.staging.ensure_dir(slot.tree()).unwrap();
+        let dir = identity(&places.staging.descend(slot.tree()).unwrap()).unwrap();
+        let swapping = Some(Version { version: "2".into(), dir });
+        slot.note(&places, &Noted { installed: None, swapping }).unwrap();
+        assert!(slot.settle(&places, Duration::ZERO).unwrap().is_complete());
+        assert!(!places.staging.try_exists(slot.tree()).unwrap(), "the name was taken, so it is abandoned");
+        places.staging.ensure_dir(slot.tree()).unwrap();
+        // A file system may give it the inode of the one before.
+        assert_eq!(slot.read(&places).unwrap().swapping, None);
+        assert!(places.workspace.remove_tree_contained("skill").unwrap().is_complete());
+        assert!(slot.settle(&places, Duration::ZERO).unwrap().is_complete());
+        assert!(!places.workspace.try_exists("skill").unwrap(), "a part of a version was put in place");
+    }
+
+    #[test]
+    fn swap_that_fails_half_way_puts_the_old_version_back() {
+        let (_dir, top, slot, places) = furnished();
         // There is no `new`, so the second rename fails.
         let home = places.staging.descend(&slot.id).unwrap();
         assert_eq!(slot.swap_in_two_steps(&places, &home).unwrap_err().kind(), ErrorKind::NotFound);
