@@ -93,7 +93,7 @@ impl Sweep<'_> {
         let Some((dir, entries)) = self.list(RESPONSES) else { return };
         // The newest so far; as many as may stay.
         let mut newest: BTreeMap<(SystemTime, PathBuf), Response> = BTreeMap::new();
-        let mut bytes = 0;
+        let mut bytes = 0_u128;
         for entry in entries {
             if self.is_over() {
                 return;
@@ -105,13 +105,14 @@ impl Sweep<'_> {
             if age(metadata) >= most {
                 self.remove(&dir, RESPONSES, &entry);
             } else if is_answer && !metadata.is_dir() {
-                bytes += metadata.len();
+                // Sparse files have any length, so a sum of them needs more bits.
+                bytes += u128::from(metadata.len());
                 let key = (metadata.changed(), entry.path().to_owned());
                 let response = Response { path: entry.path().to_owned(), bytes: metadata.len() };
                 newest.insert(key, response);
-                while newest.len() > config.responses() || bytes > config.responses_bytes() {
+                while newest.len() > config.responses() || bytes > u128::from(config.responses_bytes()) {
                     let Some((_, oldest)) = newest.pop_first() else { break };
-                    bytes -= oldest.bytes;
+                    bytes -= u128::from(oldest.bytes);
                     self.unlink(&dir, RESPONSES, &oldest.path);
                 }
             } else {
