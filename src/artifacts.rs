@@ -130,12 +130,14 @@ pub mod fuzzing {
 /// the API.
 #[doc(hidden)]
 pub mod conformance {
-    pub use super::store::{Abilities, Backend, Body, Compares, Condition, Conditions, Parts};
+    pub use super::store::{
+        Abilities, Attributes, Backend, Body, Compares, Condition, Conditions, Head, Kind, Parts,
+    };
 
     /// An object as a listing describes it.
     #[must_use]
     pub fn listed(key: Vec<u8>, size: u64, etag: Option<String>) -> super::Listed {
-        super::Listed { key, size, etag }
+        super::Listed { key, size, etag, put_at: None }
     }
 
     /// What a call fails with if the store does not answer.

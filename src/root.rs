@@ -44,6 +44,8 @@ pub(crate) use glance::{Glance, Moment};
 pub use metadata::{FileType, Metadata};
 pub use policy::{Access, Durability, HardLinks, Links, Mounts, Policy, ResolverChoice};
 pub use read::ContainedFile;
+#[cfg(feature = "artifacts")]
+pub(crate) use read::linked::Linked;
 pub use remove::budget::{Budget, Removed};
 pub use rename::Rename;
 #[cfg(feature = "seal")]

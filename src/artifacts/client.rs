@@ -2,8 +2,10 @@
 
 use super::key::Prefix;
 use super::progress::{Event, Progress};
-use super::store::{Retry, Source};
-use crate::tree::ObjectLimits;
+use super::store::{Head, Retry, Source};
+use crate::error::Result;
+use crate::name::GuestPath;
+use crate::tree::{Leaf, ObjectLimits};
 
 /// Where objects are, and how they are moved.
 #[derive(Clone, Debug)]
@@ -26,6 +28,20 @@ impl Client {
             concurrency: 16,
             progress: Progress::default(),
         }
+    }
+
+    /// The key of the object that holds what is at `path`.
+    pub(crate) fn key(&self, path: &GuestPath, leaf: &Leaf) -> Result<String> {
+        match leaf {
+            Leaf::Directory => self.prefix.marker(path, self.source.backend().abilities().markers),
+            Leaf::File { .. } | Leaf::Link { .. } => self.prefix.key(path),
+        }
+    }
+
+    /// What the store says of the object `key`, whose file is at `path`.
+    pub(crate) async fn head(&self, path: &GuestPath, key: &str) -> Result<Option<Head>> {
+        let calls = self.retry.about(&self.progress, path).within(self.retry.silence());
+        calls.run(|_| self.source.backend().head(key)).await
     }
 
     pub(crate) fn with_progress(self, listener: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {

@@ -108,6 +108,25 @@ impl Prefix {
         }
     }
 
+    /// The key of the object that says that there is a directory at `path`: with a slash at its end where the store keeps such
+    /// keys (`slashes`), and otherwise with a component that no file has.
+    pub(crate) fn marker(&self, path: &GuestPath, slashes: bool) -> Result<String> {
+        let end = if slashes { "/" } else { MARKER };
+        let key = self.key(path)? + end;
+        match key.len() <= KEY_MAX {
+            true => Ok(key),
+            false => Err(Error::new("build key", path, ErrorKind::TooLarge)
+                .with_detail(format!("key has more than {KEY_MAX} bytes"))),
+        }
+    }
+
+    /// The path of a directory if `raw` is the key of a [`marker`](Self::marker) in either form; none for all others.
+    pub(crate) fn marked(&self, raw: &[u8]) -> Option<Result<GuestPath>> {
+        let key = raw.strip_suffix(MARKER.as_bytes()).or_else(|| raw.strip_suffix(b"/"))?;
+        // The prefix itself is no directory of the workspace.
+        (key.len() >= self.0.len()).then(|| self.path(key))
+    }
+
     /// The path that `raw` holds: the exact inverse of [`key`](Self::key).
     ///
     /// # Errors
@@ -153,6 +172,8 @@ impl Prefix {
 
 /// How a component begins that is escaped.
 const MARK: &str = "%=";
+/// What follows the key of a directory where a slash at the end is not kept. An escaped component is never empty.
+const MARKER: &str = "/%=";
 
 /// Adds one component of a key.
 fn escape(name: &[u8], key: &mut String) {
@@ -304,6 +325,23 @@ mod tests {
         {
             let key = format!("{}{rest}", prefix().as_str());
             assert!(prefix().path(key.as_bytes()).is_err(), "{rest}");
+        }
+    }
+
+    #[test]
+    fn directory_has_a_marker_that_no_file_has() {
+        let path = GuestPath::new("d: x/e").unwrap();
+        for (slashes, end) in [(true, "/"), (false, "/%=")] {
+            let marker = prefix().marker(&path, slashes).unwrap();
+            assert_eq!(marker, format!("{}%=d%3A x/e{end}", prefix().as_str()));
+            assert_eq!(prefix().marked(marker.as_bytes()).unwrap().unwrap(), path);
+            assert!(prefix().path(marker.as_bytes()).is_err(), "it is no file");
+        }
+        assert!(prefix().marked(prefix().as_str().as_bytes()).is_none(), "the prefix itself");
+        assert!(prefix().marked(prefix().key(&path).unwrap().as_bytes()).is_none());
+        for hostile in ["//", "../", "a//", "%=/"] {
+            let key = format!("{}{hostile}", prefix().as_str());
+            assert!(prefix().marked(key.as_bytes()).is_none_or(|path| path.is_err()), "{hostile}");
         }
     }
 

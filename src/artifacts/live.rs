@@ -19,10 +19,11 @@ use super::Artifacts;
 use super::disk::blocking;
 use super::local::Local;
 use super::options::SyncOptions;
-use super::push::{Before, Content, Ready, Room, Seen, Uploaded, Uploader};
+use super::push::{Before, Content, Ready, Room, Seen, Uploaded, Uploader, identified, leaf};
 use super::remote::{Object, Remote};
 use super::report::SyncReport;
-use super::state::{Base, Desk, Intents, Uploads};
+use super::state::{Base, Desk, Intents, Uploads, Version};
+use super::store::Attributes;
 use super::sync::Turn;
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
@@ -80,10 +81,7 @@ impl Artifacts {
     pub async fn materialise(&self, path: &GuestPath, options: &SyncOptions) -> Result<Option<SyncReport>> {
         self.admit("materialise", path, 0)?;
         let key = self.client.prefix.key(path)?;
-        let head = self.client.retry.about(&self.client.progress, path).within(self.client.retry.silence());
-        let Some(object) = head.run(|_| self.client.source.backend().head(&key)).await? else {
-            return Ok(None);
-        };
+        let Some(object) = self.client.head(path, &key).await? else { return Ok(None) };
         self.admit("materialise", path, object.size)?;
         let desk = Desk::open(&self.session).await?;
         let (held, artifacts, wanted) = (Arc::clone(&desk), self.clone(), path.clone());
@@ -96,7 +94,7 @@ impl Artifacts {
             Ok((base, local, intents))
         })
         .await?;
-        let object = Object { size: object.size, etag: object.etag.map(String::into_boxed_str) };
+        let object = Object { size: object.size, version: Version::of(object.etag) };
         let objects = BTreeMap::from([(path.clone(), object)]);
         let remote = Remote { objects, cut: true, listed: 1, ..Remote::default() };
         let report = SyncReport { listed: 1, ..SyncReport::default() };
@@ -162,6 +160,8 @@ impl Artifacts {
                 workspace.ensure_dir(&parent)?;
             }
             workspace.replace(&wanted, &content)?;
+            // It has the mode of what it replaces.
+            let mode = workspace.metadata(&wanted).ok().map(|file| file.mode() & 0o777);
             let Some(desk) = held else { return Ok(None) };
             let places = &desk.places;
             let base = Base::read(&places.state, artifacts.binding(places)?)?;
@@ -174,10 +174,10 @@ impl Artifacts {
             if fits.is_ok() {
                 intents.note(&wanted, &digest)?;
             }
-            Ok(Some((base, intents, digest, fits)))
+            Ok(Some((base, intents, (digest, mode), fits)))
         })
         .await?;
-        let (desk, (mut base, mut intents, digest, fits)) = match (desk, known) {
+        let (desk, (mut base, mut intents, (digest, mode), fits)) = match (desk, known) {
             (Ok(desk), Some(known)) => (desk, known),
             (Err(busy), _) => return Ok(Put { key, uploaded: Err(busy) }),
             (Ok(_), None) => return Ok(Put { key, uploaded: Err(Error::new("put", path, ErrorKind::Busy)) }),
@@ -188,7 +188,10 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, std::iter::empty());
         let uploader = Uploader::new(&self.client, &desk.places, room, Uploads::default());
         let before = Before { known: base.get(path), ours: intents.of(path) };
-        let content = Content { path, size, digest, file: Seen::default() };
+        let mut attributes = identified(Attributes::default())?;
+        (attributes.mode, attributes.sha256) = (mode, Some(digest));
+        let leaf = leaf(size, digest, &attributes);
+        let content = Content { path, leaf, digest, file: Seen::default(), attributes };
         let uploaded =
             match uploader.publish(&key, content, Ready::Whole(bytes), before).await {
                 Ok(Uploaded::Put(known) | Uploaded::Same(known)) => {

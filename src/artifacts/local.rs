@@ -4,22 +4,26 @@
 //! tick of the clock. A file that was renamed to a name that cannot be mirrored looks deleted.
 //!
 //! Defence: a file is taken for unchanged only if inode, size and both times are those of the base, and it was old enough by
-//! the clock of its own file system. All others are hashed from an open handle. What is refused is remembered by inode and birth.
+//! the clock of its own file system. All others are hashed from an open handle. What is refused is remembered by inode and birth. A
+//! file with several names is the guest's own if all of them are in the workspace.
 //!
 //! What remains: a write through a mapping changes content without a new stamp on some file systems;
 //! [`Hashing::Always`] finds it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::os::unix::ffi::OsStringExt as _;
 use std::time::SystemTime;
 
 use super::client::Client;
-use super::state::{Base, FileId, Known, Places};
+use super::state::{Base, FileId, Known, Places, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName};
-use crate::root::{Entry, FileType, Root};
+use crate::root::{Entry, FileType, Linked, Metadata, Root};
 use crate::tree::{Hashing, Leaf, Stamp, Tree, TreeLimits, is_fresh, is_reserved};
 
 const OPERATION: &str = "mirror";
+/// Permission bits without set-id and sticky bits.
+const PERMISSIONS: u32 = 0o777;
 /// A file that the host writes to see what time it is.
 const CLOCK: &str = "clock";
 
@@ -31,12 +35,22 @@ pub(crate) struct Scope {
     pub(crate) hashing: Hashing,
 }
 
+/// What a file looked like.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// None if a later change can leave it the same.
+    stamp: Option<Stamp>,
+    file: FileId,
+    /// None for a link, which has none of its own.
+    mode: Option<u32>,
+}
+
 /// The workspace at some time.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
     pub(crate) tree: Tree,
-    /// What each file looked like when it had this content, whether no later change can leave it the same, and which file it was.
-    stamps: BTreeMap<GuestPath, (Stamp, bool, FileId)>,
+    /// What each file and link looked like when it had this content.
+    looks: BTreeMap<GuestPath, Look>,
     /// What is there and not part of the tree.
     hidden: HashSet<FileId>,
     /// Whether there may be more that nobody has seen.
@@ -54,9 +68,11 @@ impl Local {
             .with_file_bytes(limits.file_bytes)
             .with_bytes(limits.bytes);
         let mut local = Self::default();
+        let mut linked = Linked::new(bounds.walk());
         let mut refused = 0;
         let tree = Tree::take_by(&places.workspace, bounds, |path, entry, max_bytes| {
-            let looked = local.look(&places.workspace, (path, entry, max_bytes), (base, scope), now);
+            let seen = (path, entry, max_bytes);
+            let looked = local.look((&places.workspace, &mut linked), seen, (base, scope), now);
             if let Err(error) = &looked
                 && error.kind() != ErrorKind::NotFound
             {
@@ -85,7 +101,7 @@ impl Local {
 
     fn look(
         &mut self,
-        root: &Root,
+        (root, linked): (&Root, &mut Linked),
         (path, entry, max_bytes): (&GuestPath, &Entry, u64),
         (base, scope): (&Base, &Scope),
         now: SystemTime,
@@ -102,26 +118,40 @@ impl Local {
         if path.depth() > scope.client.limits.depth {
             return Err(refuse(ErrorKind::TooMany).with_detail("too many levels"));
         }
+        let look = |stamp, metadata: &Metadata| Look {
+            stamp,
+            file: FileId::of(metadata),
+            mode: metadata.is_file().then(|| metadata.mode() & PERMISSIONS),
+        };
+        let client = &scope.client;
+        client.prefix.key(path)?;
         match metadata.file_type() {
             FileType::Directory => return Ok(Some(Leaf::Directory)),
-            FileType::Symlink => return Err(refuse(ErrorKind::Symlink)),
+            FileType::Symlink if client.source.backend().abilities().attributes => {
+                let text = root.read_link(path)?.into_os_string().into_vec();
+                self.looks.insert(path.clone(), look(None, metadata));
+                return Ok(Some(Leaf::Link { text }));
+            }
+            FileType::Symlink => {
+                return Err(refuse(ErrorKind::Symlink).with_detail("the store keeps no links"));
+            }
             FileType::File => {}
             _ => return Err(refuse(ErrorKind::NotRegular)),
         }
-        scope.client.prefix.key(path)?;
         let stamp = Stamp::of(metadata);
         let known = base.get(path).filter(|known| known.stamp.as_deref() == Some(&stamp));
         if let Some(Known { leaf, .. }) = known
             && scope.hashing == Hashing::Never
             && leaf.size() <= max_bytes
         {
-            self.stamps.insert(path.clone(), (stamp, true, FileId::of(metadata)));
+            self.looks.insert(path.clone(), look(Some(stamp), metadata));
             return Ok(Some(leaf.clone()));
         }
-        let file = root.open_contained(path)?;
-        let (stamp, id) = (Stamp::of(file.metadata()), FileId::of(file.metadata()));
+        let file = linked.open(root, path.as_path())?;
+        let stamp = Stamp::of(file.metadata());
+        let seen = look(Some(stamp).filter(|stamp| !is_fresh(stamp, now)), file.metadata());
         let leaf = Leaf::read(file, path.as_path(), max_bytes)?;
-        self.stamps.insert(path.clone(), (stamp, !is_fresh(&stamp, now), id));
+        self.looks.insert(path.clone(), seen);
         Ok(Some(leaf))
     }
 
@@ -135,10 +165,27 @@ impl Local {
     }
 
     /// What is known of a path whose file has just been seen to be `leaf`, which the store has in this version.
-    pub(crate) fn known(&self, path: &GuestPath, leaf: Leaf, etag: Option<Box<str>>) -> Known {
-        let seen = self.stamps.get(path).filter(|_| self.tree.get(path) == Some(&leaf));
-        let stamp = seen.filter(|(_, lasts, _)| *lasts).map(|(stamp, ..)| Box::new(*stamp));
-        Known { leaf, etag, file: seen.map(|(.., file)| *file), stamp }
+    /// The mode that is known is what the object says, whatever the file has by now.
+    pub(crate) fn known(
+        &self,
+        path: &GuestPath,
+        leaf: Leaf,
+        (version, said): (Version, Option<u32>),
+    ) -> Known {
+        let seen = self.looks.get(path).filter(|_| self.tree.get(path) == Some(&leaf));
+        let stamp = seen.and_then(|seen| seen.stamp).map(Box::new);
+        let mode = said.or_else(|| seen?.mode);
+        Known { leaf, version, mode, file: seen.map(|seen| seen.file), stamp }
+    }
+
+    /// Which file or link is at `path`.
+    pub(crate) fn file(&self, path: &GuestPath) -> Option<FileId> {
+        self.looks.get(path).map(|seen| seen.file)
+    }
+
+    /// The permission bits of what is at `path`.
+    pub(crate) fn mode(&self, path: &GuestPath) -> Option<u32> {
+        self.looks.get(path)?.mode
     }
 }
 

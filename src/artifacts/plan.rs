@@ -4,7 +4,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::Artifacts;
 use super::options::{Deletions, SyncOptions};
-use super::remote::{Contents, Object};
+use super::remote::{Contents, Found};
+use super::state::Planned;
 use super::sync::Turn;
 use crate::error::Result;
 use crate::name::GuestPath;
@@ -63,12 +64,12 @@ impl Artifacts {
         let Turn { base, local, remote, report, .. } = self.begin(options).await?;
         // Until it is read, an object that has changed is like nothing that anybody knows.
         let contents: Contents = remote
-            .changed(&base)
+            .changed(&base, |_| None)
             .into_iter()
-            .map(|object| {
-                let Object { size, etag } = Object { size: object.size, etag: object.etag };
-                let sha256 = Sha256::digest(format!("{size} {etag:?}")).into();
-                (object.path, (Leaf::File { bytes: size, sha256, execute: false }, etag))
+            .map(|Planned { path, size, version, .. }| {
+                let sha256 = Sha256::digest(format!("{size} {version:?}")).into();
+                let leaf = Leaf::File { bytes: size, sha256, execute: false };
+                (path, Found { leaf, version, mode: None })
             })
             .collect();
         let (was, there) = (base.tree(), remote.tree(&base, &contents));

@@ -15,4 +15,4 @@ mod settle;
 mod upload;
 mod uploader;
 
-pub(crate) use uploader::{Before, Content, Ready, Room, Seen, Uploaded, Uploader};
+pub(crate) use uploader::{Before, Content, Ready, Room, Seen, Uploaded, Uploader, identified, leaf};

@@ -16,7 +16,7 @@ use futures_util::stream::{Stream, StreamExt as _};
 
 use super::client::Client;
 use super::progress::Event;
-use super::state::{Base, Planned};
+use super::state::{Base, Planned, Version};
 use super::store::{Listed, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName};
@@ -31,16 +31,27 @@ const REPEATED: u64 = 2000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     pub(crate) size: u64,
-    pub(crate) etag: Option<Box<str>>,
+    pub(crate) version: Version,
 }
 
-/// What the content of an object is, and of which version.
-pub(crate) type Contents = BTreeMap<GuestPath, (Leaf, Option<Box<str>>)>;
+/// An object that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) leaf: Leaf,
+    pub(crate) version: Version,
+    /// The permission bits that it says its file has.
+    pub(crate) mode: Option<u32>,
+}
+
+/// The objects that were read, by path.
+pub(crate) type Contents = BTreeMap<GuestPath, Found>;
 
 /// The objects under a prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Remote {
     pub(crate) objects: BTreeMap<GuestPath, Object>,
+    /// The directories of which an object says that they are there.
+    pub(crate) markers: BTreeMap<GuestPath, Version>,
     /// Paths of which nothing can be said.
     pub(crate) unknown: BTreeSet<GuestPath>,
     /// Whether there may be more.
@@ -70,29 +81,51 @@ impl Remote {
         reserved: &[SafeName],
     ) -> Result<()> {
         let (mut room, mut twice) = (client.limits.bytes, BTreeSet::new());
+        let content_etags = client.source.backend().abilities().content_etags;
         let (prefix, wait, mut repeated) = (client.prefix.as_str(), client.retry.whole(), 0);
         while let Some(object) =
             within(wait, "list", prefix, async { listing.next().await.transpose() }).await?
         {
-            if self.listed >= client.limits.objects {
+            if self.listed.max(self.markers.len() as u64) >= client.limits.objects {
                 self.cut = true;
                 let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)
                     .with_detail(format!("more than {} objects", client.limits.objects));
                 self.refuse(client, client.prefix.as_str().into(), error);
                 break;
             }
-            self.listed += 1;
-            let path = match client.prefix.path(&object.key) {
+            // The directory of the session itself, as some tools make it.
+            if object.key == prefix.as_bytes() && object.size == 0 {
+                continue;
+            }
+            let marked = client.prefix.marked(&object.key);
+            let (is_marker, path) =
+                (marked.is_some(), marked.unwrap_or_else(|| client.prefix.path(&object.key)));
+            self.listed += u64::from(!is_marker);
+            let path = match path {
                 Ok(path) => path,
                 Err(error) => {
                     self.refuse(client, object.key, error);
                     continue;
                 }
             };
-            let found = Object { size: object.size, etag: object.etag.map(String::into_boxed_str) };
+            let put_at = object.put_at.filter(|_| content_etags);
+            let version = Version { put_at, ..Version::of(object.etag) };
+            let found = Object { size: object.size, version };
             if let Err(error) = admit(&path, found.size, room, client, reserved) {
                 self.unknown.insert(path);
                 self.refuse(client, object.key, error);
+                continue;
+            }
+            if is_marker {
+                match found.size {
+                    0 => drop(self.markers.insert(path, found.version)),
+                    _ => {
+                        let error = Error::new(OPERATION, &path, ErrorKind::NotRegular)
+                            .with_detail("is the marker of a directory, and has content");
+                        self.unknown.insert(path);
+                        self.refuse(client, object.key, error);
+                    }
+                }
                 continue;
             }
             match self.objects.get(&path) {
@@ -115,7 +148,8 @@ impl Remote {
         for path in twice {
             self.clash(client, path, ErrorKind::AlreadyExists, "is listed twice, in two versions");
         }
-        let above: BTreeSet<GuestPath> = self.objects.keys().flat_map(above).collect();
+        let beneath = self.objects.keys().chain(self.markers.keys()).flat_map(above);
+        let above: BTreeSet<GuestPath> = beneath.chain(self.markers.keys().cloned()).collect();
         for path in self.objects.keys().filter(|path| above.contains(path)).cloned().collect::<Vec<_>>() {
             self.clash(client, path, ErrorKind::NotRegular, "is also the directory of another object");
         }
@@ -136,16 +170,29 @@ impl Remote {
         self.left.add(OsString::from_vec(key), error);
     }
 
-    /// The objects that are not what the base knows, in the order of their paths.
-    pub(crate) fn changed(&self, base: &Base) -> Vec<Planned> {
+    /// The objects that are not what the base knows, in the order of their paths. `mode` is that of a file whose object does not
+    /// say it.
+    pub(crate) fn changed(&self, base: &Base, mode: impl Fn(&GuestPath) -> Option<u32>) -> Vec<Planned> {
         let differs =
-            |(path, object): &(&GuestPath, &Object)| !base.is_at(path, object.etag.as_deref(), object.size);
+            |(path, object): &(&GuestPath, &Object)| !base.is_at(path, &object.version, object.size);
         let planned = |(path, object): (&GuestPath, &Object)| Planned {
             path: path.clone(),
             size: object.size,
-            etag: object.etag.clone(),
+            version: object.version.clone(),
+            mode: mode(path),
         };
         self.objects.iter().filter(differs).map(planned).collect()
+    }
+
+    /// The objects that have the bytes that the base knows, and may have been put again with other attributes.
+    pub(crate) fn renewed(&self, base: &Base) -> Vec<(GuestPath, Version)> {
+        let renewed = self.objects.iter().filter(|(path, object)| {
+            let known = base.get(path).filter(|known| known.leaf.size() == object.size);
+            known.is_some_and(|known| {
+                known.version.same_bytes(&object.version) && known.version.put_at != object.version.put_at
+            })
+        });
+        renewed.map(|(path, object)| (path.clone(), object.version.clone())).collect()
     }
 
     /// The store as a tree: by the base where it has not changed since, by `contents` where these are known.
@@ -153,8 +200,8 @@ impl Remote {
         let mut tree = Tree::default();
         for (path, object) in &self.objects {
             match (contents.get(path), base.get(path)) {
-                (Some((leaf, _)), _) => tree.add(path.clone(), leaf.clone()),
-                (None, Some(known)) if base.is_at(path, object.etag.as_deref(), object.size) => {
+                (Some(found), _) => tree.add(path.clone(), found.leaf.clone()),
+                (None, Some(known)) if base.is_at(path, &object.version, object.size) => {
                     tree.add(path.clone(), known.leaf.clone());
                 }
                 (None, _) => tree.add_unknown(path.clone()),
@@ -163,23 +210,48 @@ impl Remote {
         for path in &self.unknown {
             tree.add_unknown(path.clone());
         }
+        // From the deepest: a directory with something in it follows from that.
+        for path in self.markers.keys().rev() {
+            if tree.has_room(path) {
+                tree.add(path.clone(), Leaf::Directory);
+            }
+        }
         if self.cut {
             tree.cut_off();
         }
         tree
     }
 
-    /// Whether the store has nothing at `path`, as far as its listing says.
-    pub(crate) fn lacks(&self, path: &GuestPath) -> bool {
-        !self.cut && !self.objects.contains_key(path) && !self.unknown.contains(path)
+    /// The version with this ETag, and when it was put if it is the one that was listed.
+    pub(crate) fn of_etag(&self, path: &GuestPath, etag: Option<String>) -> Version {
+        let version = Version::of(etag);
+        let listed = self.objects.get(path).filter(|object| object.version.same_bytes(&version));
+        Version { put_at: listed.and_then(|object| object.version.put_at), ..version }
     }
 
-    /// The version that the store has at `path`.
-    pub(crate) fn version(&self, base: &Base, contents: &Contents, path: &GuestPath) -> Option<Box<str>> {
-        match contents.get(path) {
-            Some((_, etag)) => etag.clone(),
+    /// Whether the store has nothing at `path`, as far as its listing says.
+    pub(crate) fn lacks(&self, path: &GuestPath) -> bool {
+        !self.cut
+            && !self.objects.contains_key(path)
+            && !self.markers.contains_key(path)
+            && !self.unknown.contains(path)
+    }
+
+    /// The version that the store has at `path`, and the mode that it says its file has.
+    pub(crate) fn version(
+        &self,
+        base: &Base,
+        contents: &Contents,
+        path: &GuestPath,
+    ) -> (Version, Option<u32>) {
+        match (self.markers.get(path), contents.get(path), base.get(path)) {
+            (_, Some(found), known) => {
+                (found.version.clone(), found.mode.or_else(|| known.and_then(|known| known.mode)))
+            }
+            (Some(marker), None, _) => (marker.clone(), None),
             // Not that of the listing, which may be spelled in another way.
-            None => base.get(path).and_then(|known| known.etag.clone()),
+            (None, None, Some(known)) => (known.version.clone(), known.mode),
+            (None, None, None) => (Version::default(), None),
         }
     }
 }
@@ -220,7 +292,7 @@ pub fn read_listing(
     use futures_util::stream;
     let store = std::sync::Arc::new(object_store::memory::InMemory::new());
     let client = Client { limits: *limits, ..Client::new(super::Source::memory(store), prefix.clone()) };
-    let listed = |(key, size)| Ok(Listed { key, size, etag: None });
+    let listed = |(key, size)| Ok(Listed { key, size, etag: None, put_at: None });
     let listing = stream::iter(listing.into_iter().map(listed));
     let mut remote = Remote::default();
     // A listing of the target's own has no errors.
@@ -242,7 +314,7 @@ mod tests {
     fn read(keys: &[&str], limits: ObjectLimits) -> Remote {
         let listed = |key: &&str| {
             let size = key.rsplit_once('=').map_or(10, |(_, size)| size.parse().unwrap());
-            Ok(Listed { key: format!("p/{key}").into_bytes(), size, etag: None })
+            Ok(Listed { key: format!("p/{key}").into_bytes(), size, etag: None, put_at: None })
         };
         let store = std::sync::Arc::new(object_store::memory::InMemory::new());
         let prefix = Prefix::at(&SafePath::new("p").unwrap());

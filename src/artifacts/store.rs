@@ -1,5 +1,6 @@
 //! The object store, as restore, mirror and bundles see it.
 
+mod attributes;
 mod backend;
 mod error;
 mod generic;
@@ -10,9 +11,10 @@ mod retry;
 mod s3;
 mod source;
 
+pub use attributes::{Attributes, Kind};
 pub use backend::{Abilities, Backend, Compares, Conditions, Parts};
 pub(crate) use error::{changed, is_transient};
-pub use object::{Body, Condition, Listed};
+pub use object::{Body, Condition, Head, Listed};
 pub use retry::Retry;
 pub(crate) use retry::within;
 #[cfg(all(fuzzing, feature = "aws"))]

@@ -22,6 +22,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt as _};
+
 use super::Artifacts;
 use super::disk::blocking;
 use super::local::{Local, Scope};
@@ -29,7 +31,7 @@ use super::options::SyncOptions;
 use super::progress::{Event, Step};
 use super::remote::{Contents, Remote};
 use super::report::SyncReport;
-use super::state::{Base, Binding, Desk, Intents, Places};
+use super::state::{Base, Binding, Desk, Intents, Known, Places, Version};
 use crate::error::Result;
 use crate::name::GuestPath;
 use crate::tree::{Conflict, Why, recover_from};
@@ -181,11 +183,35 @@ impl Artifacts {
         report.left.absorb(remote.left.clone());
         // Somebody has chosen already.
         base.conflicts.retain(|_, beside| local.tree.get(beside).is_some());
+        self.renew(&mut base, &remote).await;
         // What this host has deleted right before it died is not another host's deletion.
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
             base.remove(path);
         }
         Ok(Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report })
+    }
+
+    /// Asks for the attributes of objects that were put again with the same bytes. Those that say what they said before have not
+    /// changed.
+    async fn renew(&self, base: &mut Base, remote: &Remote) {
+        let asked = stream::iter(remote.renewed(base)).map(|(path, listed)| async move {
+            let head = match self.client.prefix.key(&path) {
+                Ok(key) => self.client.head(&path, &key).await,
+                Err(error) => Err(error),
+            };
+            (path, listed, head)
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(self.client.concurrency));
+        while let Some((path, listed, head)) = asked.next().await {
+            // Of what cannot be asked for now, nothing is known.
+            if let (Ok(Some(head)), Some(known)) = (head, base.get(&path))
+                && head.attributes.fit(&known.leaf)
+                && Version::of(head.etag).same_bytes(&listed)
+            {
+                let version = Version { put_at: listed.put_at, ..known.version.clone() };
+                base.insert(path, Known { version, ..known.clone() });
+            }
+        }
     }
 
     /// The report, with the conflicts that nobody has settled since an earlier call.

@@ -9,7 +9,7 @@
 //! What remains: the guest may change its own entries back at once.
 
 pub(super) mod acl;
-mod times;
+pub(super) mod times;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;

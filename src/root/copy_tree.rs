@@ -9,7 +9,7 @@
 //! copy one file or make one link. A link is copied as its text. The directory of the copy is known by its inode and never
 //! entered. What is refused is reported, and the rest is copied. Entries, depth and bytes are limited.
 //!
-//! A file with several names is read under [`HardLinks::Allow`] only, or if all its names are proven to be in the tree. Each name
+//! A file with several names is read under [`HardLinks::Allow`](super::HardLinks::Allow) only, or if all its names are proven to be in the tree. Each name
 //! gets a file of its own in the copy.
 //!
 //! What remains: the copy is no snapshot, and is seen while it grows. What comes, goes or moves in the source meanwhile may be in
@@ -18,7 +18,7 @@
 
 pub(super) mod options;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,19 +28,16 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::entries::Ensured;
 use super::metadata::describe;
-use super::read::single::family::MOST_NAMES;
-use super::read::single::patience;
+use super::read::linked::Linked;
 use super::resolve::path::{Checked, Meant, subject};
 use super::walk::{Entry, Walk};
 use super::write::copy::have_same_content;
-use super::{Access, ContainedFile, Execute, FileType, HardLinks, Links, Root};
+use super::{Access, ContainedFile, Execute, FileType, Links, Root};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::fold;
 use options::{CopiedTree, Existing, Modes, TreeOptions};
 
 const OPERATION: &str = "copy tree";
-/// How many bytes of paths are remembered of files with several names.
-const REMEMBERED: usize = 16 << 20;
 
 impl Root {
     /// Copies the directory at `from`, with everything in it, to `to`, which must be free.
@@ -49,7 +46,7 @@ impl Root {
     /// stay holes. Links are not followed under any policy. The mode is the policy's, as for [`copy`](Self::copy), or that of the
     /// source by [`TreeOptions::keep_modes`]; the owner is the policy's. Times, attributes and access control lists are not
     /// copied. FIFOs, sockets and devices are reported and not copied. A file with several names becomes one file
-    /// for each, and is copied only if the policy [allows](HardLinks::Allow) it or if each of its names is in the tree, in a
+    /// for each, and is copied only if the policy [allows](super::HardLinks::Allow) it or if each of its names is in the tree, in a
     /// directory of its own.
     ///
     /// # Errors
@@ -141,7 +138,8 @@ impl Root {
         let mode = describe(source.as_fd()).map_or(0o700, |source| source.mode());
         let top = (top.dev(), top.ino());
         let levels = vec![Level::new(copy, made, mode, PathBuf::new())];
-        Ok(Copying { source, options, admit, top, levels, linked: None, compared: 0, report }.run(walk))
+        let linked = Linked::new(options.walk);
+        Ok(Copying { source, options, admit, top, levels, linked, compared: 0, report }.run(walk))
     }
 
     /// Never follows a link, whatever the policy says about paths that a caller gives.
@@ -227,7 +225,7 @@ struct Copying<'a> {
     top: Inode,
     levels: Vec<Level>,
     /// The names of files that have several; looked for when the first is met.
-    linked: Option<HashMap<Inode, Vec<PathBuf>>>,
+    linked: Linked,
     /// The bytes that were compared. Where they did not count, a guest could have the host read without end.
     compared: u64,
     report: CopiedTree,
@@ -402,36 +400,10 @@ impl Copying<'_> {
 
     /// Opens a file that has several names, if all of them are in the tree.
     fn open_linked(&mut self, entry: &Entry) -> Result<ContainedFile> {
-        let refused = || Error::new(OPERATION, entry.path(), ErrorKind::HardLinked);
+        let level = self.level()?.0.try_clone()?;
         let name: &Path = entry.file_name().as_ref();
-        let policy = self.source.policy.clone().with_hard_links(HardLinks::Allow);
-        let file = self.level()?.0.try_clone()?.with_policy(policy).open_contained(name)?;
-        let inode = (file.metadata().dev(), file.metadata().ino());
-        if self.linked.is_none() {
-            self.linked = Some(self.find_linked());
-        }
-        let names = self.linked.as_ref().and_then(|linked| linked.get(&inode)).ok_or_else(refused)?;
-        // Whatever stops the proof, the file is not known to be the guest's own.
-        match self.source.prove_family(OPERATION, file.as_fd(), names, patience()) {
-            Ok(true) => Ok(file),
-            Ok(false) | Err(_) => Err(refused()),
-        }
-    }
-
-    /// The names of all files of the tree that have several, as far as they can be remembered.
-    fn find_linked(&self) -> HashMap<Inode, Vec<PathBuf>> {
-        let mut linked: HashMap<Inode, Vec<PathBuf>> = HashMap::new();
-        let mut room = REMEMBERED;
-        let walk = self.source.walk(".", self.options.walk).into_iter().flatten().flatten();
-        for entry in walk {
-            let metadata = entry.metadata();
-            let several = metadata.is_file() && (2..=MOST_NAMES as u64).contains(&metadata.nlink());
-            if several && let Some(rest) = room.checked_sub(entry.path().as_os_str().len()) {
-                room = rest;
-                linked.entry((metadata.dev(), metadata.ino())).or_default().push(entry.into_path());
-            }
-        }
-        linked
+        let opened = self.linked.open_linked(&self.source, &level, name);
+        opened.map_err(|error| error.again(OPERATION).about(entry.path()))
     }
 
     /// Leaves the directories that are complete. They get their mode now, since it may forbid to write to them.

@@ -261,6 +261,16 @@ impl Access {
         self
     }
 
+    /// The mode of a file that had `mode` elsewhere. What its owner could do there, the group and others can do here as far as they
+    /// can with new files: the owner may be another one.
+    #[cfg(feature = "artifacts")]
+    pub(crate) const fn widen(self, mode: u32) -> u32 {
+        let (owner, new) = (mode >> 6 & 0o7, self.file_mode);
+        // Whoever may read a program may execute it.
+        let new = new | (new >> 2) & 0o011;
+        (mode | ((owner << 3 | owner) & new & 0o077)) & 0o777
+    }
+
     /// Permission bits of new files.
     #[must_use]
     pub const fn file_mode(self) -> u32 {

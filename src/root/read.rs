@@ -10,6 +10,7 @@
 //! What remains: the content is no snapshot while a guest holds the file open. Without a usable `/proc` the reopen is a second
 //! lookup, and a guest that may make device nodes can have one opened, though never read.
 
+pub(super) mod linked;
 pub(super) mod single;
 pub(super) mod stamps;
 

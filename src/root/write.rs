@@ -190,17 +190,24 @@ impl Root {
         }
     }
 
-    /// Writes `bytes` to a new file at `path`, where no guest can reach.
+    /// Writes `bytes` to a new file at `path`, where no guest can reach, with this mode and this time of modification.
     ///
     /// The file has its name at once: a host that dies half-way leaves a part of it.
     #[cfg(feature = "artifacts")]
-    pub(crate) fn write_unwatched(&self, path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_unwatched(
+        &self,
+        path: impl AsRef<Path>,
+        bytes: &[u8],
+        mode: u32,
+        modified: Option<std::time::SystemTime>,
+    ) -> Result<()> {
         let path = Checked::new("write", path.as_ref(), Meant::Entry)?;
         let (dir, leaf) = self.parent("write", path)?;
-        Draft::create_visible(dir, leaf, self.policy.access())
+        Draft::create_visible(dir, leaf, mode)
             .and_then(|draft| {
                 draft.write_all(bytes)?;
-                draft.keep(self.policy.access(), self.policy.durability())
+                modified.map_or(Ok(()), |time| draft.set_modified(time))?;
+                draft.keep(self.policy.access(), mode, self.policy.durability())
             })
             .map_err(|errno| Error::from_errno("write", subject(path), errno))
     }

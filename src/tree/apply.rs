@@ -18,7 +18,7 @@ use super::plan::{Act, Keep, Step};
 use super::report::{Conflict, Merged, Why};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::root::{Rename, Root};
+use crate::root::{HardLinks, Rename, Root};
 
 const OPERATION: &str = "merge";
 
@@ -66,7 +66,9 @@ impl<'p> Applying<'p> {
     /// Makes the directory of the slots. What is staged there gets the modes and the owner of `ours`.
     pub(super) fn new(places: Places<'p>, merged: Merged, conflicts: Vec<Conflict>) -> Result<Self> {
         places.work.ensure_dir(SLOTS)?;
+        // What came out is only compared, so it may have other names.
         let policy = places.work.policy().clone().with_access(places.ours.policy().access());
+        let policy = policy.with_hard_links(HardLinks::Allow);
         let slots = places.work.descend(SLOTS)?.with_policy(policy);
         let conflicts = conflicts.into_iter().map(|conflict| (conflict.path.clone(), conflict)).collect();
         let (touched, undone) = (BTreeSet::new(), BTreeSet::new());
@@ -139,7 +141,7 @@ impl<'p> Applying<'p> {
                 }
                 copied => drop(copied?),
             },
-            Leaf::Link { text } => self.slots.symlink(Leaf::link(text), slot)?,
+            Leaf::Link { .. } => leaf.make(&self.slots, slot)?,
             Leaf::Directory => {}
         }
         match Leaf::at(&self.slots, slot, leaf.size())? {

@@ -60,6 +60,10 @@ impl TreeLimits {
         self.bytes = bytes;
         self
     }
+
+    pub(crate) fn walk(self) -> WalkLimits {
+        WalkLimits::default().with_entries(self.entries).with_depth(self.depth)
+    }
 }
 
 /// What a directory contained at some time: files, links and empty directories, by content.
@@ -125,8 +129,7 @@ impl Tree {
         mut look: impl FnMut(&GuestPath, &Entry, u64) -> Result<Option<Leaf>>,
     ) -> Result<Self> {
         let mut tree = Self::default();
-        let mut walk =
-            root.walk(".", WalkLimits::default().with_entries(limits.entries).with_depth(limits.depth))?;
+        let mut walk = root.walk(".", limits.walk())?;
         let mut room = limits.bytes;
         let mut directories = Vec::new();
         for entry in walk.by_ref() {
@@ -238,6 +241,18 @@ impl Tree {
         self.cut = true;
     }
 
+    /// Whether there is a directory at `path`, empty or not.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn is_directory(&self, path: &GuestPath) -> bool {
+        self.state(path) == State::Directory
+    }
+
+    /// Whether nobody knows what is at `path`.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn is_unknown(&self, path: &GuestPath) -> bool {
+        self.state(path) == State::Unknown
+    }
+
     /// Whether it is known that nothing is at `path`.
     #[cfg(feature = "artifacts")]
     pub(crate) fn is_absent(&self, path: &GuestPath) -> bool {
@@ -274,7 +289,7 @@ impl Tree {
     }
 
     /// Whether the directory `path` contains something that is not known, or a leaf that is not `freed`.
-    pub(super) fn is_in_use(&self, path: &GuestPath, freed: &BTreeSet<&GuestPath>) -> bool {
+    pub(crate) fn is_in_use(&self, path: &GuestPath, freed: &BTreeSet<&GuestPath>) -> bool {
         if !self.inner.contains(path) {
             return false;
         }

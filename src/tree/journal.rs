@@ -27,7 +27,7 @@ use super::stored::{decode_path, encode_path, seal, unseal};
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::root::Root;
+use crate::root::{HardLinks, Root};
 
 const FORMAT: &str = "beneath merge 1";
 const JOURNAL: &str = "journal";
@@ -253,6 +253,8 @@ pub(super) fn recover(work: &Root, trash: &Root, ours: &Root) -> Result<Vec<(Gue
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         slots => slots?,
     };
+    let policy = slots.policy().clone().with_hard_links(HardLinks::Allow);
+    let slots = slots.with_policy(policy);
     let text = match slots.read_contained(JOURNAL, JOURNAL_MAX) {
         // Nothing was moved yet.
         Err(error) if error.kind() == ErrorKind::NotFound => {

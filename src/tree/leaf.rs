@@ -139,9 +139,12 @@ impl Leaf {
         }
     }
 
-    /// The text of a link.
-    pub(super) fn link(text: &[u8]) -> &Path {
-        Path::new(std::ffi::OsStr::from_bytes(text))
+    /// Makes the link at `path`, which must be free; nothing for what is no link.
+    pub(crate) fn make(&self, root: &Root, path: impl AsRef<Path>) -> Result<()> {
+        match self {
+            Self::Link { text } => root.symlink(Path::new(std::ffi::OsStr::from_bytes(text)), path),
+            Self::File { .. } | Self::Directory => Ok(()),
+        }
     }
 }
 

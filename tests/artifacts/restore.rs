@@ -107,21 +107,28 @@ async fn nothing_that_the_guest_has_is_destroyed_whoever_is_preferred() {
         }
         assert!(tree.values().any(|found| found == b"a file"), "{tree:?}");
         assert!(report.conflicts.iter().any(|one| one.why == Why::Kinds), "{report:?}");
-        assert!(home.workspace("empty").symlink_metadata().unwrap().is_symlink());
-        assert!(home.workspace("caf\u{e9}").symlink_metadata().unwrap().is_symlink());
+        let links = walkdir::WalkDir::new(home.workspace("")).into_iter().flatten();
+        let links = links.filter(|entry| entry.file_type().is_symlink());
+        let texts: std::collections::BTreeSet<_> =
+            links.map(|link| std::fs::read_link(link.path()).unwrap()).collect();
+        assert_eq!(texts, [home.path("outside"), home.path("outside/canary")].into(), "{report:?}");
         home.assert_clean();
     }
 }
 
 #[tokio::test]
-async fn links_planted_in_the_way_are_refused_and_the_rest_comes() {
+async fn links_planted_in_the_way_are_kept_and_all_comes_beside_them() {
     let (home, source) = (Home::new(), support::memory());
     support::seed(&source, &FILES).await;
     symlink(home.path("outside"), home.workspace("dir")).unwrap();
     symlink(home.path("outside/new"), home.workspace("a.txt")).unwrap();
     let report = home.artifacts(&source).restore().await.unwrap();
-    assert_eq!((report.placed, report.left.total), (2, 2), "{report:?}");
+    assert_eq!((report.placed, report.left.total, report.conflicts.len()), (4, 0, 2), "{report:?}");
     assert!(!report.is_complete());
+    let tree = home.tree();
+    assert!(FILES.iter().all(|(_, content)| tree.values().any(|found| found == content)), "{tree:?}");
+    let links = walkdir::WalkDir::new(home.workspace("")).into_iter().flatten();
+    assert_eq!(links.filter(|entry| entry.file_type().is_symlink()).count(), 2);
     home.assert_clean();
 }
 
@@ -404,8 +411,9 @@ async fn bad_names_in_a_local_directory_are_refused_one_by_one() {
     }
     symlink(home.path("outside/canary"), top.join("link")).unwrap();
     let report = home.artifacts(&source).restore().await.unwrap();
-    assert_eq!(report.placed, 3, "{report:?}");
-    assert_eq!(report.refused().count(), 4, "{report:?}");
+    assert_eq!(report.placed, 4, "{report:?}");
+    assert_eq!(report.refused().count(), 3, "{report:?}");
+    assert_eq!(std::fs::read_link(home.workspace("link")).unwrap(), home.path("outside/canary"));
     let names = ["a.txt", "dir/b", "evil#1"];
     let wanted = names.iter().map(|name| ((*name).to_owned(), name.as_bytes().to_vec())).collect();
     assert_eq!(home.tree(), wanted);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use beneath::artifacts::conformance::Condition;
+use beneath::artifacts::conformance::{Attributes, Condition};
 use beneath::artifacts::{Artifacts, Places, Prefix, Source};
 use beneath::{Root, Session, SessionId, ambient_authority};
 use beneath_kit::Snapshot;
@@ -149,7 +149,7 @@ pub(crate) async fn put_object(source: &Source, path: &str, content: &[u8]) {
 
 /// Puts an object past all that the crate checks.
 pub(crate) async fn put_key(source: &Source, key: &str, content: &[u8]) {
-    source.backend().put(key, content.to_vec().into(), Condition::Always).await.unwrap();
+    source.backend().put(key, content.to_vec().into(), &Attributes::NONE, Condition::Always).await.unwrap();
 }
 
 pub(crate) async fn get_key(source: &Source, key: &str) -> Vec<u8> {

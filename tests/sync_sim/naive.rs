@@ -7,7 +7,7 @@ use std::path::Path;
 
 use beneath::GuestPath;
 use beneath::artifacts::Source;
-use beneath::artifacts::conformance::Condition;
+use beneath::artifacts::conformance::{Attributes, Condition};
 
 use crate::world::{files, objects, prefix};
 
@@ -26,7 +26,11 @@ pub(crate) async fn sync(workspace: &Path, source: &Source, which: u64) {
     }
     let here = files(workspace);
     for (path, content) in &here {
-        source.backend().put(&key(path), content.clone().into(), Condition::Always).await.unwrap();
+        source
+            .backend()
+            .put(&key(path), content.clone().into(), &Attributes::NONE, Condition::Always)
+            .await
+            .unwrap();
     }
     for path in there.keys().filter(|path| !here.contains_key(*path)) {
         source.backend().delete(&key(path)).await.unwrap();

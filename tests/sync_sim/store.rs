@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use beneath::artifacts::conformance::{Abilities, Backend, Body, Condition, Parts, silence};
+use beneath::artifacts::conformance::{
+    Abilities, Attributes, Backend, Body, Condition, Head, Parts, silence,
+};
 use beneath::artifacts::{Retry, Source};
 use beneath::{Error, Result};
 use bytes::Bytes;
@@ -188,7 +190,7 @@ impl Backend for Scripted {
         self.ask(key, self.inner().rest(key, etag, from))
     }
 
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<beneath::artifacts::Listed>>> {
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>> {
         self.ask(key, self.inner().head(key))
     }
 
@@ -196,13 +198,18 @@ impl Backend for Scripted {
         &'a self,
         key: &'a str,
         content: Bytes,
+        attributes: &'a Attributes,
         condition: Condition<'a>,
     ) -> BoxFuture<'a, Result<Option<String>>> {
-        self.ask(key, self.inner().put(key, content, condition))
+        self.ask(key, self.inner().put(key, content, attributes, condition))
     }
 
-    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
-        self.inner().begin(key)
+    fn begin<'a>(
+        &'a self,
+        key: &'a str,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+        self.inner().begin(key, attributes)
     }
 
     fn abort<'a>(&'a self, key: &'a str, id: &'a str) -> BoxFuture<'a, Result<()>> {

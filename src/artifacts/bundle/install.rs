@@ -14,12 +14,12 @@ use crate::artifacts::disk::blocking;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::pull::{Content, Fetcher, Target};
-use crate::artifacts::state::{Places, Planned, lock_named};
-use crate::artifacts::store::{Retry, Source};
+use crate::artifacts::state::{Places, Planned, Version, lock_named};
+use crate::artifacts::store::{Attributes, Kind, Retry, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName, SafePath};
 use crate::report::Leftovers;
-use crate::root::{Flock, NewFile};
+use crate::root::{Flock, NewFile, WriteOptions};
 use crate::tree::{Digest, ObjectLimits};
 
 /// Largest manifest read.
@@ -281,13 +281,18 @@ impl Bundles {
                 path: format!("{}/{}", slot.tree(), path.as_str()),
             };
             let path = GuestPath::from(path);
-            let object = Planned { path: path.clone(), size: 0, etag: None };
-            let found: Digest = match fetcher.fetch(&object, leaf.clone()).await?.content {
+            let object = Planned { path: path.clone(), size: 0, version: Version::default(), mode: None };
+            let arrived = fetcher.fetch(&object, leaf.clone()).await?;
+            if arrived.attributes.kind != Kind::File {
+                return Err(Error::new("install", &path, ErrorKind::NotRegular)
+                    .with_detail("a bundle has files only"));
+            }
+            let found: Digest = match arrived.content {
                 Content::Filed { digest, .. } => digest,
                 Content::Held(bytes) => {
                     let path = path.clone();
                     blocking("write", move || {
-                        leaf.write(&path, &bytes)?;
+                        leaf.write(&path, &bytes, &arrived.attributes)?;
                         Ok(Sha256::digest(&bytes).into())
                     })
                     .await?
@@ -339,12 +344,18 @@ struct Leaf {
 }
 
 impl Target for Leaf {
-    fn open(&self) -> Result<NewFile> {
+    // The host's policy decides who may read it; whoever may, may execute it too, if it is a program.
+    fn open(&self, attributes: &Attributes) -> Result<NewFile> {
         let staging = &self.places.staging;
         if let Some((parent, _)) = self.path.rsplit_once('/') {
             staging.ensure_dir(parent)?;
         }
-        staging.new_file(&self.path)
+        let mode = staging.policy().access().file_mode();
+        let mode = match attributes.mode {
+            Some(said) if said & 0o100 != 0 => mode | (mode >> 2) & 0o111,
+            _ => mode,
+        };
+        staging.new_file_with(&self.path, WriteOptions::default().with_mode(mode & 0o777))
     }
 
     fn commit(&self, file: NewFile) -> Result<()> {

@@ -23,8 +23,8 @@ use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Event;
-use crate::artifacts::state::Planned;
-use crate::artifacts::store::{Body, is_transient, within};
+use crate::artifacts::state::{Planned, Version};
+use crate::artifacts::store::{Attributes, Body, Kind, is_transient, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::NewFile;
@@ -32,6 +32,8 @@ use crate::tree::Digest;
 
 /// Objects up to this size are held in memory and written in batches.
 const SMALL: u64 = 64 << 10;
+/// The longest text that a link has.
+const LINK_MAX: u64 = 4095;
 /// Chunks of one large object in memory.
 const CHUNKS: usize = 4;
 /// Objects in a row that may fail for good before the store counts as gone.
@@ -57,19 +59,20 @@ pub(crate) enum Content {
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) content: Content,
-    pub(crate) etag: Option<Box<str>>,
+    pub(crate) version: Version,
+    pub(crate) attributes: Attributes,
 }
 
 /// How an object becomes a file.
 pub(crate) trait Target: Clone + Send + Sync + 'static {
-    /// Starts the file, where that may block.
-    fn open(&self) -> Result<NewFile>;
+    /// Starts the file of an object that says this of it, where that may block.
+    fn open(&self, attributes: &Attributes) -> Result<NewFile>;
     /// Publishes it.
     fn commit(&self, file: NewFile) -> Result<()>;
 
     /// Makes the file of an object that was small enough to be held; where that may block.
-    fn write(&self, path: &GuestPath, bytes: &[u8]) -> Result<()> {
-        let mut file = self.open()?;
+    fn write(&self, path: &GuestPath, bytes: &[u8], attributes: &Attributes) -> Result<()> {
+        let mut file = self.open(attributes)?;
         file.write_all(bytes).map_err(|error| Error::from_io("write", path, error))?;
         self.commit(file)
     }
@@ -178,7 +181,7 @@ impl<T: Target> Download<'_, T> {
                         .with_detail("the store does not go on where it stopped");
                     progress.report(&Event::Retried { path, attempt, moved, delay, error: &error });
                 }
-                let whole = source.backend().get(&self.key, self.object.etag.as_deref());
+                let whole = source.backend().get(&self.key, self.object.version.etag.as_deref());
                 within(retry.silence(), "get", path, whole).await?
             }
         };
@@ -188,13 +191,25 @@ impl<T: Target> Download<'_, T> {
                 .with_detail(format!("more than {} bytes", limits.file_bytes)));
         }
         let etag = body.etag.take();
+        let attributes = std::mem::take(&mut body.attributes);
+        let is_link = attributes.kind == Kind::Link;
+        if is_link && expected > LINK_MAX {
+            return Err(Error::new("get", path, ErrorKind::InvalidData).with_detail("no link is so long"));
+        }
         let content = match body.size {
             Some(..=SMALL) => {
                 within(retry.deadline(expected), "get", path, self.hold(&mut body, expected)).await?
             }
-            _ => self.file(&mut body, partial, etag.as_deref()).await?,
+            None if is_link => {
+                within(retry.deadline(LINK_MAX), "get", path, self.hold(&mut body, LINK_MAX)).await?
+            }
+            _ => self.file(&mut body, partial, (etag.as_deref(), &attributes)).await?,
         };
-        Ok(Arrived { content, etag: etag.map(String::into_boxed_str) })
+        let listed = &self.object.version;
+        let mut version = Version::of(etag);
+        // Of a version that was not listed nobody knows when it was put.
+        version.put_at = listed.put_at.filter(|_| version.same_bytes(listed));
+        Ok(Arrived { content, version, attributes })
     }
 
     /// What follows the bytes that are kept, if the store returns exactly that.
@@ -205,15 +220,19 @@ impl<T: Target> Download<'_, T> {
         Ok(rest.filter(|rest| rest.size == Some(kept.size)))
     }
 
-    async fn hold(&self, body: &mut Body, expected: u64) -> Result<Content> {
+    /// Holds a body of at most `most` bytes.
+    async fn hold(&self, body: &mut Body, most: u64) -> Result<Content> {
         let mut whole: Option<Bytes> = None;
         let mut parts = BytesMut::new();
         while let Some(chunk) = self.next(body).await? {
+            if self.moved.load(Ordering::Relaxed) > most {
+                return Err(Error::new("get", &self.object.path, ErrorKind::TooLarge));
+            }
             match whole.take() {
                 None if parts.is_empty() => whole = Some(chunk),
                 None => parts.extend_from_slice(&chunk),
                 Some(first) => {
-                    parts.reserve(usize::try_from(expected).unwrap_or(0));
+                    parts.reserve(usize::try_from(most).unwrap_or(0));
                     parts.extend_from_slice(&first);
                     parts.extend_from_slice(&chunk);
                 }
@@ -223,13 +242,19 @@ impl<T: Target> Download<'_, T> {
     }
 
     /// Streams into a file. Dropped half-way, it leaves nothing: the file is committed only after the last chunk.
-    async fn file(&self, body: &mut Body, partial: Option<Partial>, etag: Option<&str>) -> Result<Content> {
+    async fn file(
+        &self,
+        body: &mut Body,
+        partial: Option<Partial>,
+        (etag, attributes): (Option<&str>, &Attributes),
+    ) -> Result<Content> {
+        let attributes = attributes.clone();
         let (sender, mut chunks) = mpsc::channel::<Option<Bytes>>(CHUNKS);
         let (target, path) = (self.target.clone(), self.object.path.clone());
         let writer = blocking("write", move || {
             let (mut file, mut hash) = match partial {
                 Some(partial) => (partial.file, partial.hash),
-                None => (target.open()?, Sha256::new()),
+                None => (target.open(&attributes)?, Sha256::new()),
             };
             while let Some(chunk) = chunks.blocking_recv() {
                 let Some(chunk) = chunk else {
@@ -284,7 +309,7 @@ impl<T: Target> Download<'_, T> {
                 Some(size) if so_far != size => Err(Error::new("get", path, ErrorKind::Io)
                     .with_detail(format!("body ends after {so_far} of {size} bytes"))),
                 // A version that was listed has the size that was listed.
-                None if self.object.etag.is_some() && so_far != self.object.size => {
+                None if self.object.version.etag.is_some() && so_far != self.object.size => {
                     Err(Error::new("get", path, ErrorKind::Io).with_detail(format!(
                         "body ends after {so_far} bytes, and {} were listed",
                         self.object.size

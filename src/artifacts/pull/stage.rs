@@ -16,10 +16,11 @@ use sha2::{Digest as _, Sha256};
 use super::fetch::{Arrived, Content, Target};
 use crate::artifacts::disk::{discard, forget};
 use crate::artifacts::state::{Binding, Desk, Log, Places, Planned, Record};
+use crate::artifacts::store::{Attributes, Kind};
 use crate::error::Result;
 use crate::name::GuestPath;
-use crate::root::{NewFile, Root, WalkLimits};
-use crate::tree::digest;
+use crate::root::{NewFile, Root, WalkLimits, WriteOptions};
+use crate::tree::Leaf;
 
 /// The directory for what is fetched, in staging.
 const FETCHED: &str = "fetched";
@@ -67,7 +68,8 @@ impl Stage {
             else {
                 continue;
             };
-            let same_version = record.etag.is_some() && wanted.etag == record.etag;
+            let same_version =
+                record.version.same_bytes(&wanted.version) && record.version.put_at == wanted.version.put_at;
             if same_version && is_whole(&tree, &record) {
                 staged.push((index, record));
             }
@@ -90,8 +92,14 @@ impl Stage {
     }
 
     /// A place for a large object until it is complete.
-    pub(super) fn part(self: &Arc<Self>, index: usize) -> Part {
-        Part { stage: Arc::clone(self), path: part_path(index) }
+    pub(super) fn part(self: &Arc<Self>, index: usize, object: &Planned) -> Part {
+        Part { stage: Arc::clone(self), path: part_path(index), mode: object.mode }
+    }
+
+    /// The mode of a file: what its object says, what the file had, or what new files get.
+    fn mode(&self, said: Option<u32>, had: Option<u32>) -> u32 {
+        let access = self.desk.places.staging.policy().access();
+        said.or(had).map_or(access.file_mode() & 0o777, |mode| access.widen(mode))
     }
 
     /// Writes what has arrived, and adds it to the log.
@@ -135,24 +143,33 @@ impl Stage {
                 &mut parent.insert((directory, root)).1
             }
         };
-        let (digest, size) = match arrived.content {
+        let Attributes { kind, mode: said, modified, .. } = arrived.attributes;
+        let mode = self.mode(said, object.mode);
+        let file = |bytes, sha256| Leaf::File { bytes, sha256, execute: mode & 0o100 != 0 };
+        let leaf = match arrived.content {
+            Content::Held(text) if kind == Kind::Link => {
+                let leaf = Leaf::Link { text: text.into() };
+                leaf.make(root, name)?;
+                leaf
+            }
             Content::Held(bytes) => {
-                root.write_unwatched(name, &bytes)?;
-                (Sha256::digest(&bytes).into(), bytes.len() as u64)
+                root.write_unwatched(name, &bytes, mode, modified)?;
+                file(bytes.len() as u64, Sha256::digest(&bytes).into())
             }
             Content::Filed { digest, size } => {
                 staging.rename_to(part_path(index), root, name)?;
-                (digest, size)
+                file(size, digest)
             }
         };
-        Ok(Record { path: object.path.clone(), size, etag: arrived.etag, digest })
+        let said = said.filter(|_| kind == Kind::File).map(|_| mode);
+        Ok(Record { path: object.path.clone(), leaf, version: arrived.version, mode: said })
     }
 }
 
 /// Whether the file of `record` is there with all its bytes.
 fn is_whole(tree: &Root, record: &Record) -> bool {
-    digest(tree, &record.path, record.size)
-        .is_ok_and(|(stamp, digest)| (stamp.size, digest) == (record.size, record.digest))
+    let found = Leaf::at(tree, record.path.as_path(), record.leaf.size());
+    found.is_ok_and(|found| found.as_ref() == Some(&record.leaf))
 }
 
 /// Removes all but the given files and the directories of `objects`.
@@ -186,11 +203,18 @@ fn part_path(index: usize) -> PathBuf {
 pub(super) struct Part {
     stage: Arc<Stage>,
     path: PathBuf,
+    /// What the file had.
+    mode: Option<u32>,
 }
 
 impl Target for Part {
-    fn open(&self) -> Result<NewFile> {
-        self.stage.desk.places.staging.new_file(&self.path)
+    fn open(&self, attributes: &Attributes) -> Result<NewFile> {
+        let options = WriteOptions::default().with_mode(self.stage.mode(attributes.mode, self.mode));
+        let file = self.stage.desk.places.staging.new_file_with(&self.path, options)?;
+        Ok(match attributes.modified {
+            Some(time) => file.with_modified(time),
+            None => file,
+        })
     }
 
     fn commit(&self, file: NewFile) -> Result<()> {

@@ -19,6 +19,7 @@ use crate::artifacts::Artifacts;
 use crate::artifacts::disk::{blocking, sweep};
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::{Event, Step};
+use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
 use crate::artifacts::state::{Binding, Desk, FileId, Known, Planned, Record};
 use crate::artifacts::store::is_transient;
@@ -35,7 +36,7 @@ const REMOVALS: usize = 1000;
 impl Artifacts {
     /// Does the pull half of a call.
     pub(in crate::artifacts) async fn take(&self, mut turn: Turn, options: &SyncOptions) -> Result<Turn> {
-        let objects = Arc::new(turn.remote.changed(&turn.base));
+        let objects = Arc::new(turn.remote.changed(&turn.base, |path| turn.mode(path)));
         let bytes = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.size));
         self.client.progress.report(&Event::Planned { objects: objects.len() as u64, bytes });
         let (stage, staged) = self.stage(&turn.desk, turn.base.binding(), &objects).await?;
@@ -100,7 +101,7 @@ impl Artifacts {
         for (index, object) in objects.iter().enumerate() {
             match staged.next_if(|(staged, _)| *staged == index) {
                 Some((_, record)) => {
-                    let (path, bytes) = (&object.path, record.size);
+                    let (path, bytes) = (&object.path, record.leaf.size());
                     self.client.progress.report(&Event::Started { path, bytes });
                     self.client.progress.report(&Event::Moved { path, bytes });
                     self.client.progress.report(&Event::Done { path, bytes });
@@ -114,7 +115,7 @@ impl Artifacts {
             stream::iter(missing)
                 .map(|index| async move {
                     let object = objects.get(index)?;
-                    Some((index, fetcher.fetch(object, stage.part(index)).await))
+                    Some((index, fetcher.fetch(object, stage.part(index, object)).await))
                 })
                 .buffer_unordered(self.client.concurrency)
                 .filter_map(std::future::ready)
@@ -140,15 +141,13 @@ impl Artifacts {
     /// Asks for each object that the listing lacks and whose file would be removed: a listing may be stale or cut short.
     async fn ask_for_removed(&self, turn: &mut Turn) {
         let gone = turn.gone();
-        for path in gone.iter().skip(REMOVALS) {
+        for (path, _) in gone.iter().skip(REMOVALS) {
             turn.remote.unknown.insert(path.clone());
             turn.report.pending += 1;
         }
-        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|path| async move {
-            let head =
-                self.client.retry.about(&self.client.progress, &path).within(self.client.retry.silence());
-            let asked = match self.client.prefix.key(&path) {
-                Ok(key) => head.run(|_| self.client.source.backend().head(&key)).await,
+        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|(path, leaf)| async move {
+            let asked = match self.client.key(&path, &leaf) {
+                Ok(key) => self.client.head(&path, &key).await,
                 Err(error) => Err(error),
             };
             (path, asked)
@@ -169,12 +168,17 @@ impl Artifacts {
 
 impl Turn {
     /// What the store does not list any more and the workspace has unchanged.
-    fn gone(&self) -> Vec<GuestPath> {
+    fn gone(&self) -> Vec<(GuestPath, Leaf)> {
         let Self { base, local, remote, .. } = self;
         let is_gone = |(path, known): &(&GuestPath, &Known)| {
-            !remote.cut && !remote.objects.contains_key(path) && local.tree.get(path) == Some(&known.leaf)
+            remote.lacks(path) && local.tree.get(path) == Some(&known.leaf)
         };
-        base.iter().filter(is_gone).map(|(path, _)| path.clone()).collect()
+        base.iter().filter(is_gone).map(|(path, known)| (path.clone(), known.leaf.clone())).collect()
+    }
+
+    /// The mode of the file at `path`, here or when it was last here.
+    pub(in crate::artifacts) fn mode(&self, path: &GuestPath) -> Option<u32> {
+        self.local.mode(path).or_else(|| self.base.get(path)?.mode)
     }
 
     /// Merges what is staged into the workspace, and writes the base.
@@ -185,14 +189,12 @@ impl Turn {
         options: &SyncOptions,
     ) -> Result<Self> {
         let mut ids = BTreeMap::new();
-        for Record { path, size, etag, digest } in records {
+        for Record { path, leaf, version, mode } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
             if let Ok(file) = staged.metadata(&path) {
-                ids.insert(path.clone(), FileId::of(&file));
+                ids.insert(path.clone(), (FileId::of(&file), file.mode() & 0o777));
             }
-            let arrived = Leaf::File { bytes: size, sha256: digest, execute: false };
-            let leaf = self.with_mode(&path, arrived);
-            self.contents.insert(path, (leaf, etag));
+            self.contents.insert(path, Found { leaf, version, mode });
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
         let (was, theirs) = (base.tree(), remote.tree(base, contents));
@@ -223,22 +225,12 @@ impl Turn {
         Ok(self)
     }
 
-    /// The same content with the bit to execute that is known of it, which no store keeps.
-    pub(in crate::artifacts) fn with_mode(&self, path: &GuestPath, arrived: Leaf) -> Leaf {
-        let known = [self.local.tree.get(path), self.base.get(path).map(|known| &known.leaf)];
-        let is_same = |leaf: &&Leaf| match (leaf, &arrived) {
-            (Leaf::File { sha256: known, .. }, Leaf::File { sha256, .. }) => known == sha256,
-            _ => false,
-        };
-        known.into_iter().flatten().find(is_same).cloned().unwrap_or(arrived)
-    }
-
     /// What is known after a merge whose base is `agreed`: theirs, but for what is open.
     fn next(
         &self,
         agreed: &Tree,
         theirs: &Tree,
-        ids: &BTreeMap<GuestPath, FileId>,
+        ids: &BTreeMap<GuestPath, (FileId, u32)>,
     ) -> BTreeMap<GuestPath, Known> {
         let Self { base, local, remote, contents, .. } = self;
         let known = |(path, leaf): (&GuestPath, &Leaf)| {
@@ -246,7 +238,10 @@ impl Turn {
                 true => local.known(path, leaf.clone(), remote.version(base, contents, path)),
                 false => base.get(path)?.clone(),
             };
-            known.file = known.file.or_else(|| ids.get(path).copied());
+            let placed = ids.get(path).filter(|_| known.file.is_none());
+            if let Some((file, mode)) = placed {
+                (known.file, known.mode) = (Some(*file), Some(*mode));
+            }
             Some((path.clone(), known))
         };
         agreed.iter().filter_map(known).collect()

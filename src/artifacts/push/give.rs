@@ -1,28 +1,36 @@
 //! What the workspace has changed, brought to the store.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::upload::Intend;
 use super::uploader::{Before, Room, Uploaded, Uploader, may_pass};
 use crate::artifacts::Artifacts;
+use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
+use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
-use crate::artifacts::state::{Intents, Known, Planned, Uploads};
+use crate::artifacts::state::{Intents, Known, Planned, Uploads, Version};
+use crate::artifacts::store::{Attributes, Condition, Kind};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::{Act, Conflict, Leaf, OnConflict, Plan, Rules, Whose, Why, beside, plan};
+use crate::tree::{Act, Conflict, Leaf, OnConflict, Plan, Rules, Tree, Whose, Why, beside, plan};
 
 /// What is to be done to the store.
 #[derive(Debug, Default)]
 struct Work {
     puts: Vec<Job>,
     deletes: Vec<GuestPath>,
+    /// Empty directories that the store does not know of.
+    marks: Vec<GuestPath>,
+    /// Directories that are gone.
+    unmarks: Vec<GuestPath>,
     /// How many paths differ still afterwards.
     pending: u64,
     held: Option<Held>,
@@ -49,7 +57,7 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, std::iter::empty());
         let reader = Uploader::new(&self.client, &turn.desk.places, room, Uploads::default());
         self.look_into(&reader, &mut turn).await;
-        let work = turn.work(&self.client.prefix, options);
+        let work = turn.work(&self.client, options);
         let replaced: HashSet<&GuestPath> = work.puts.iter().map(|job| &job.to).collect();
         let staying = turn.remote.objects.iter().filter(|(path, _)| !replaced.contains(path));
         let room = Room::beside(&self.client.limits, staying.map(|(_, object)| object.size));
@@ -76,6 +84,9 @@ impl Artifacts {
             turn.report.left.add(&path, error);
         }
         lasting.extend(self.delete_all(&uploader, &mut turn, work.deletes, &unsent).await?);
+        self.unmark_all(&uploader, &mut turn, work.unmarks).await;
+        // A directory in place of a store loses those that become empty.
+        self.mark_all(&uploader, &mut turn, work.marks).await;
         blocking("write", move || {
             let state = &turn.desk.places.state;
             turn.base.write(state)?;
@@ -93,9 +104,11 @@ impl Artifacts {
         let is_unsure = |object: &Planned| {
             let was = base.get(&object.path).map(|known| &known.leaf);
             let changed = local.tree.get(&object.path) != was || !intents.of(&object.path).is_empty();
-            changed && !contents.contains_key(&object.path)
+            // Some servers give the same bytes another version by themselves.
+            let alike = was.is_some_and(|was| was.size() == object.size);
+            (changed || alike) && !contents.contains_key(&object.path)
         };
-        let unsure: Vec<Planned> = remote.changed(base).into_iter().filter(is_unsure).collect();
+        let unsure: Vec<Planned> = remote.changed(base, |_| None).into_iter().filter(is_unsure).collect();
         let found = stream::iter(unsure).map(|object| async move {
             let found = match self.client.prefix.key(&object.path) {
                 Ok(key) => reader.identify(&key, &object.path, self.client.limits.file_bytes).await,
@@ -107,14 +120,18 @@ impl Artifacts {
         while let Some((path, found)) = found.next().await {
             match found {
                 Ok(Some(found)) => {
-                    let leaf = Leaf::File { bytes: found.bytes, sha256: found.digest, execute: false };
-                    let (leaf, etag) = (turn.with_mode(&path, leaf), found.etag.map(String::into_boxed_str));
+                    let leaf = found.leaf(turn.mode(&path));
+                    let access = turn.desk.places.workspace.policy().access();
+                    let mode = found.attributes.mode.filter(|_| matches!(leaf, Leaf::File { .. }));
+                    let mode = mode.map(|mode| access.widen(mode));
+                    let version = turn.remote.of_etag(&path, found.etag);
                     // This host has put it before it was cut off.
                     if turn.intents.of(&path).contains(&found.digest) {
-                        let known = Known { leaf: leaf.clone(), etag: etag.clone(), file: None, stamp: None };
+                        let (leaf, version) = (leaf.clone(), version.clone());
+                        let known = Known { leaf, version, mode, file: None, stamp: None };
                         turn.base.insert(path.clone(), known);
                     }
-                    turn.contents.insert(path, (leaf, etag));
+                    turn.contents.insert(path, Found { leaf, version, mode });
                 }
                 Ok(None) => {
                     let error =
@@ -140,15 +157,60 @@ impl Artifacts {
             };
             let before = Before { known: job.over.as_ref(), ours: intents.of(&job.to) };
             let intend: Intend<'_> = &|digest| intents.note(&job.to, digest);
-            let result = uploader.upload(&job.path, &key, before, intend).await;
+            let result = uploader.upload((&job.path, &job.leaf), &key, before, intend).await;
             (job, result)
         });
         uploads.buffer_unordered(self.client.concurrency).collect().await
     }
 
+    /// Tells the store of empty directories.
+    async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, paths: Vec<GuestPath>) {
+        let marked = stream::iter(paths).map(|path| async move {
+            let marked = self.mark(uploader, &path).await;
+            (path, marked)
+        });
+        let mut marked = std::pin::pin!(marked.buffer_unordered(self.client.concurrency));
+        while let Some((path, marked)) = marked.next().await {
+            match marked {
+                Ok(etag) => {
+                    turn.report.uploaded += 1;
+                    let known = turn.local.known(&path, Leaf::Directory, (Version::of(etag), None));
+                    turn.base.insert(path, known);
+                }
+                Err(error) => turn.report.failed.add(&path, error),
+            }
+        }
+    }
+
+    async fn mark(&self, uploader: &Uploader, path: &GuestPath) -> Result<Option<String>> {
+        let key = self.client.key(path, &Leaf::Directory)?;
+        let mut attributes = Attributes::default();
+        (attributes.kind, attributes.mode) = (Kind::Directory, Some(0o755));
+        uploader.put_whole(&key, path, Bytes::new(), &attributes, Condition::Always).await
+    }
+
+    /// Tells the store that directories are gone.
+    async fn unmark_all(&self, uploader: &Uploader, turn: &mut Turn, paths: Vec<GuestPath>) {
+        // One after the other: one may be in another.
+        for path in paths {
+            let removed = match self.client.key(&path, &Leaf::Directory) {
+                Ok(key) => uploader.delete(&key, &path).await,
+                Err(error) => Err(error),
+            };
+            match removed {
+                Ok(()) => {
+                    turn.report.deleted += 1;
+                    turn.base.remove(&path);
+                }
+                Err(error) => turn.report.failed.add(&path, error),
+            }
+        }
+    }
+
     /// Adds what became of one file to the base and to the report; returns whether the store has it.
     fn note(&self, turn: &mut Turn, job: &Job, result: Result<Uploaded>) -> bool {
         let report = &mut turn.report;
+        let result = result.map(|uploaded| uploaded.by(|| turn.local.file(&job.path)));
         match result {
             Ok(Uploaded::Put(known)) => {
                 report.uploaded += 1;
@@ -255,7 +317,8 @@ impl Artifacts {
 
 impl Turn {
     /// Decides what is done to the store.
-    fn work(&self, prefix: &crate::artifacts::Prefix, options: &SyncOptions) -> Work {
+    fn work(&self, client: &Client, options: &SyncOptions) -> Work {
+        let keeps_attributes = client.source.backend().abilities().attributes;
         let Self { base, local, remote, contents, .. } = self;
         let (was, there) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
@@ -272,7 +335,8 @@ impl Turn {
         };
         let over = |path: &GuestPath| {
             let leaf = there.get(path)?.clone();
-            Some(Known { leaf, etag: remote.version(base, contents, path), file: None, stamp: None })
+            let (version, mode) = remote.version(base, contents, path);
+            Some(Known { leaf, version, mode, file: None, stamp: None })
         };
         for step in steps {
             let path = step.path;
@@ -284,15 +348,33 @@ impl Turn {
                     leaf: theirs.clone(),
                 }),
                 Act::Remove(_) => work.deletes.push(path.clone()),
-                Act::MakeDirectory => work.left.push(refuse(path, "an empty directory is not kept")),
-                Act::RemoveDirectory | Act::Aside(_) | Act::PutBeside(_) => {}
+                Act::RemoveDirectory => work.unmarks.push(path.clone()),
+                Act::MakeDirectory | Act::Aside(_) | Act::PutBeside(_) => {}
             }
         }
-        let executable = |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { execute: true, .. });
-        let executable = local.tree.iter().filter(executable);
-        work.left.extend(executable.map(|(path, _)| refuse(path, "the bit to execute is not kept")));
+        if keeps_attributes {
+            // Another mode alone is no other content, and yet goes to the store.
+            let is_other = |path: &GuestPath| {
+                let (_, was) = remote.version(base, contents, path);
+                was.is_some() && local.mode(path).is_some_and(|mode| Some(mode) != was)
+            };
+            let unchanged = local.tree.iter().filter(|(path, leaf)| there.get(path) == Some(leaf));
+            let put = |(path, leaf): (&GuestPath, &Leaf)| Job {
+                path: path.clone(),
+                to: path.clone(),
+                over: over(path),
+                leaf: leaf.clone(),
+            };
+            work.puts.extend(unchanged.filter(|(path, _)| is_other(path)).map(put));
+        } else {
+            let executable =
+                |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { execute: true, .. });
+            let executable = local.tree.iter().filter(executable);
+            work.left.extend(executable.map(|(path, _)| refuse(path, "the bit to execute is not kept")));
+        }
+        work.directories(self, &was, &there);
         for (path, why) in conflicts {
-            work.conflict(prefix, path, why, local.tree.get(path));
+            work.conflict(&client.prefix, path, why, local.tree.get(path));
         }
         if let Some(approval) = approval {
             let paths = held.into_iter().cloned().collect();
@@ -305,7 +387,7 @@ impl Turn {
     fn adopt(&mut self) {
         let Self { base, local, remote, contents, .. } = &mut *self;
         let there = remote.tree(base, contents);
-        for (path, leaf) in local.tree.iter().filter(|(_, leaf)| **leaf != Leaf::Directory) {
+        for (path, leaf) in local.tree.iter() {
             if there.get(path) == Some(leaf) {
                 let known = local.known(path, leaf.clone(), remote.version(base, contents, path));
                 base.insert(path.clone(), known);
@@ -320,6 +402,27 @@ impl Turn {
 }
 
 impl Work {
+    /// Decides which directories the store is told of. One with something in it follows from that, and one without says so by an
+    /// object of its own.
+    fn directories(&mut self, turn: &Turn, was: &Tree, there: &Tree) {
+        let Turn { local, remote, .. } = turn;
+        let empty = local.tree.iter().filter(|(_, leaf)| **leaf == Leaf::Directory);
+        let unmarked = empty.filter(|(path, _)| {
+            !remote.markers.contains_key(path) && (there.is_absent(path) || there.is_directory(path))
+        });
+        self.marks.extend(unmarked.map(|(path, _)| path.clone()));
+        // What was left of a directory when it had something in it. Its last file goes now.
+        let going: BTreeSet<&GuestPath> = self.deletes.iter().collect();
+        let emptied = remote.markers.keys().filter(|path| {
+            let gone =
+                was.is_directory(path) && !local.tree.is_directory(path) && !local.tree.is_unknown(path);
+            gone && there.get(path).is_none() && !there.is_in_use(path, &going)
+        });
+        self.unmarks.extend(emptied.cloned());
+        // The innermost first, since a store may take them for real directories.
+        self.unmarks.sort_unstable_by(|one, two| two.cmp(one));
+    }
+
     /// Both sides have changed what is at `path`, where the workspace has `leaf`. The roles of the plan are exchanged here: its
     /// target is the store.
     fn conflict(

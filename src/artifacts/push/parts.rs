@@ -53,7 +53,7 @@ impl Uploader {
     ) -> Result<Option<String>> {
         // Not every store checks the condition of a completion.
         self.call(content.path, 0, || self.compare(key, condition)).await?;
-        let limit = self.retry.deadline(content.size);
+        let limit = self.retry.deadline(content.leaf.size());
         let complete = |_| async {
             match parts.complete(condition).await {
                 Err(error) if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {

@@ -3,8 +3,8 @@
 //! Problem: an answer can be lost after the store has put the object. A put that is repeated then finds an object in its
 //! way, which may be its own or another host's.
 //!
-//! Defence: the object is read and hashed. It counts as this host's only if its hash is what was to be put, or what was
-//! noted before an earlier put.
+//! Defence: each put has a random id, which the object keeps. Where it has another one, the object is read and hashed. It counts
+//! as this host's only if its hash is what was to be put, or what was noted before an earlier put.
 //!
 //! What remains: another host that has put the same content is taken for this one, which changes nothing.
 
@@ -12,11 +12,14 @@ use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 
 use super::uploader::{Before, Content, Ready, Uploaded, Uploader, is_conflict};
-use crate::artifacts::state::Known;
-use crate::artifacts::store::{Condition, Retry, within};
+use crate::artifacts::state::{Known, Version};
+use crate::artifacts::store::{Attributes, Body, Condition, Kind, Retry, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::Digest;
+use crate::tree::{Digest, Leaf};
+
+/// The longest text that a link has.
+const LINK_MAX: u64 = 4095;
 
 enum Settled {
     /// It is what was to be put.
@@ -46,6 +49,9 @@ impl Uploader {
             return Err(error);
         }
         let retry = if lost { self.retry.with_attempts(1) } else { self.retry };
+        if let Some(etag) = self.put_by(retry, key, &content).await {
+            return Ok(Uploaded::Put(content.known(etag)));
+        }
         let etag;
         let condition = match self.settle(retry, key, &content, before.ours).await {
             Ok(Settled::Same(etag)) => return Ok(Uploaded::Same(content.known(etag))),
@@ -66,6 +72,15 @@ impl Uploader {
         }
     }
 
+    /// The version of the object, if it came by this very put; nothing if that cannot be seen.
+    async fn put_by(&self, retry: Retry, key: &str, content: &Content<'_>) -> Option<Option<String>> {
+        let calls = retry.about(&self.progress, content.path).within(self.retry.silence());
+        let found = calls.run(|_| self.source.backend().head(key)).await.ok().flatten()?;
+        let ours =
+            content.attributes.put_id.is_some() && found.attributes.put_id == content.attributes.put_id;
+        (ours && found.size == content.leaf.size()).then_some(found.etag)
+    }
+
     /// Makes `content` the object if `condition` holds.
     async fn make(
         &self,
@@ -75,7 +90,9 @@ impl Uploader {
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
         match ready {
-            Ready::Whole(bytes) => self.put_whole(key, content.path, bytes.clone(), condition).await,
+            Ready::Whole(bytes) => {
+                self.put_whole(key, content.path, bytes.clone(), &content.attributes, condition).await
+            }
             Ready::Parts(parts) => self.complete(*parts, key, content, condition).await,
         }
     }
@@ -83,8 +100,9 @@ impl Uploader {
     /// Whether the object is still what is known of it. One that is not there is as good as that.
     pub(crate) async fn owns(&self, key: &str, path: &GuestPath, known: &Known) -> Result<bool> {
         let object = self.call(path, 0, || self.source.backend().head(key)).await?;
-        Ok(object
-            .is_none_or(|object| known.etag.is_none() || object.etag.as_deref() == known.etag.as_deref()))
+        Ok(object.is_none_or(|object| {
+            known.version.etag.is_none() || Version::of(object.etag).same_bytes(&known.version)
+        }))
     }
 
     /// Finds out whose the object is that is in the way.
@@ -103,7 +121,9 @@ impl Uploader {
             Err(error) => return Err(error),
         };
         Ok(match () {
-            () if found.digest == content.digest => Settled::Same(found.etag),
+            () if found.digest == content.digest && found.attributes.fit(&content.leaf) => {
+                Settled::Same(found.etag)
+            }
             () if ours.contains(&found.digest) => Settled::Ours(found.etag),
             () => Settled::Theirs,
         })
@@ -138,9 +158,11 @@ impl Uploader {
         }
         // As long as an object of this size may take, and not as long as the largest.
         let deadline = self.retry.deadline(body.size.unwrap_or(limit));
-        let (size, etag, mut chunks) = (body.size, body.etag, body.chunks);
+        let Body { size, etag, attributes, mut chunks } = body;
+        let is_link = attributes.kind == Kind::Link;
+        let limit = if is_link { limit.min(LINK_MAX) } else { limit };
         let hashed = async {
-            let (mut hash, mut bytes) = (Sha256::new(), 0_u64);
+            let (mut hash, mut bytes, mut text) = (Sha256::new(), 0_u64, Vec::new());
             loop {
                 let next = async { chunks.next().await.transpose() };
                 let Some(chunk) = within(silence, "get", path, next).await? else { break };
@@ -149,22 +171,39 @@ impl Uploader {
                     return Err(too_large());
                 }
                 hash.update(&chunk);
+                if is_link {
+                    text.extend_from_slice(&chunk);
+                }
             }
             match size {
                 Some(size) if size != bytes => Err(Error::new("get", path, ErrorKind::Io)
                     .with_detail(format!("body ends after {bytes} of {size} bytes"))),
-                _ => Ok((bytes, Digest::from(hash.finalize()))),
+                _ => Ok((bytes, Digest::from(hash.finalize()), text)),
             }
         };
-        let (bytes, digest) = within(deadline, "get", path, hashed).await?;
-        Ok(Some(Found { bytes, digest, etag }))
+        let (bytes, digest, text) = within(deadline, "get", path, hashed).await?;
+        Ok(Some(Found { bytes, digest, text, etag, attributes }))
     }
 }
 
 /// What an object contains, and of which version.
 #[derive(Debug)]
 pub(crate) struct Found {
-    pub(crate) bytes: u64,
+    bytes: u64,
     pub(crate) digest: Digest,
+    /// Of a link.
+    text: Vec<u8>,
     pub(crate) etag: Option<String>,
+    pub(crate) attributes: Attributes,
+}
+
+impl Found {
+    /// What it is, as a file that has the mode `had` if the object does not say it.
+    pub(crate) fn leaf(&self, had: Option<u32>) -> Leaf {
+        let execute = self.attributes.mode.or(had).is_some_and(|mode| mode & 0o100 != 0);
+        match self.attributes.kind {
+            Kind::Link => Leaf::Link { text: self.text.clone() },
+            _ => Leaf::File { bytes: self.bytes, sha256: self.digest, execute },
+        }
+    }
 }

@@ -1,16 +1,21 @@
 //! One file to the store, read through its handle.
 //!
 //! A file that goes in one request is put on a condition, a larger one in parts that become an object on a condition. One that
-//! changes while it is read does not become an object: it would be half old, half new.
+//! changes while it is read does not become an object: it would be half old, half new. Of a link the text goes.
 
 use std::io::Read as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::sync::{Arc, PoisonError};
 
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::uploader::{Before, Content, Ready, Seen, Uploaded, Uploader, read, unchanged};
+use super::uploader::{
+    Before, Content, Ready, Seen, Uploaded, Uploader, attributes, identified, leaf, read, unchanged,
+};
 use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
+use crate::artifacts::store::{Attributes, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::ContainedFile;
@@ -20,16 +25,23 @@ use crate::tree::{Digest, Leaf};
 pub(crate) type Intend<'a> = &'a (dyn Fn(&Digest) -> Result<()> + Sync);
 
 impl Uploader {
-    /// Brings the file at `path` to the object `key` unless it is there.
+    /// Brings the file or link at `path`, which was `seen` there, to the object `key` unless it is there.
     pub(crate) async fn upload(
         &self,
-        path: &GuestPath,
+        (path, seen): (&GuestPath, &Leaf),
         key: &str,
         before: Before<'_>,
         intend: Intend<'_>,
     ) -> Result<Uploaded> {
-        let (places, wanted) = (Arc::clone(&self.places), path.clone());
-        let file = blocking("open", move || places.workspace.open_contained(&wanted)).await?;
+        if let Leaf::Link { .. } = seen {
+            return self.upload_link(key, path, before, intend).await;
+        }
+        let (places, linked, wanted) = (Arc::clone(&self.places), Arc::clone(&self.linked), path.clone());
+        let file = blocking("open", move || {
+            let mut linked = linked.lock().unwrap_or_else(PoisonError::into_inner);
+            linked.open(&places.workspace, wanted.as_path())
+        })
+        .await?;
         let size = file.len_hint();
         if size > self.limits.file_bytes {
             return Err(Error::new("put", path, ErrorKind::TooLarge)
@@ -58,7 +70,7 @@ impl Uploader {
         before: Before<'_>,
         intend: Intend<'_>,
     ) -> Result<Uploaded> {
-        let size = file.len_hint();
+        let (size, mut attributes) = (file.len_hint(), attributes(file.metadata())?);
         let _memory = self.reserve(size).await?;
         let (subject, places) = (path.clone(), Arc::clone(&self.places));
         let (bytes, digest, seen) = blocking("read", move || {
@@ -69,12 +81,53 @@ impl Uploader {
             Ok((bytes, digest, seen))
         })
         .await?;
-        let size = bytes.len() as u64;
-        let content = Content { path, size, digest, file: seen };
-        if let Some(etag) = same(before, &digest) {
+        attributes.sha256 = Some(digest);
+        let leaf = leaf(bytes.len() as u64, digest, &attributes);
+        let content = Content { path, leaf, digest, file: seen, attributes };
+        self.put(key, content, bytes, before, intend).await
+    }
+
+    async fn upload_link(
+        &self,
+        key: &str,
+        path: &GuestPath,
+        before: Before<'_>,
+        intend: Intend<'_>,
+    ) -> Result<Uploaded> {
+        let (places, wanted) = (Arc::clone(&self.places), path.clone());
+        let text = blocking("read link", move || places.workspace.read_link(&wanted)).await?;
+        let text = text.into_os_string().into_vec();
+        let size = text.len() as u64;
+        if let Err(error) = self.room.lock().unwrap_or_else(PoisonError::into_inner).take(path, size) {
+            return Ok(Uploaded::Over(error));
+        }
+        self.progress.report(&Event::Started { path, bytes: size });
+        let digest: Digest = Sha256::digest(&text).into();
+        let mut attributes = identified(Attributes::default())?;
+        (attributes.kind, attributes.mode, attributes.sha256) = (Kind::Link, Some(0o777), Some(digest));
+        let leaf = Leaf::Link { text: text.clone() };
+        let content = Content { path, leaf, digest, file: Seen::default(), attributes };
+        let result = self.put(key, content, text.into(), before, intend).await;
+        if let Ok(Uploaded::Put(_) | Uploaded::Same(_)) = &result {
+            self.progress.report(&Event::Done { path, bytes: size });
+        }
+        result
+    }
+
+    /// Puts `content` in one request unless it is there.
+    async fn put(
+        &self,
+        key: &str,
+        content: Content<'_>,
+        bytes: Bytes,
+        before: Before<'_>,
+        intend: Intend<'_>,
+    ) -> Result<Uploaded> {
+        if let Some(etag) = same(before, &content) {
             return Ok(Uploaded::Same(content.known(etag)));
         }
-        intend(&digest)?;
+        intend(&content.digest)?;
+        let (path, size) = (content.path, bytes.len() as u64);
         let result = self.publish(key, content, Ready::Whole(bytes), before).await;
         if let Ok(Uploaded::Put(_)) = result {
             self.progress.report(&Event::Moved { path, bytes: size });
@@ -90,12 +143,12 @@ impl Uploader {
         before: Before<'_>,
         intend: Intend<'_>,
     ) -> Result<Uploaded> {
-        let size = file.len_hint();
+        let (size, attributes) = (file.len_hint(), attributes(file.metadata())?);
         let store = self.source.backend();
         let part = store.abilities().part_of(size);
         let _memory = self.reserve(2 * part).await?;
         let seen = Seen::of(&file);
-        let parts = self.call(path, 0, || store.begin(key)).await?;
+        let parts = self.call(path, 0, || store.begin(key, &attributes)).await?;
         let result = async {
             if let Some(id) = parts.id() {
                 self.uploads.note(&self.places.state, id, key)?;
@@ -103,8 +156,9 @@ impl Uploader {
             let (size, digest) = self.send(&*parts, path, file.take(size), part).await?;
             let (places, subject) = (Arc::clone(&self.places), path.clone());
             blocking("read", move || unchanged(&places.workspace, &subject, seen)).await?;
-            let content = Content { path, size, digest, file: seen };
-            if let Some(etag) = same(before, &digest) {
+            let leaf = leaf(size, digest, &attributes);
+            let content = Content { path, leaf, digest, file: seen, attributes };
+            if let Some(etag) = same(before, &content) {
                 return Ok(Uploaded::Same(content.known(etag)));
             }
             intend(&digest)?;
@@ -126,11 +180,9 @@ impl Uploader {
     }
 }
 
-/// The version of the object, if it has this content as far as is known.
-fn same(before: Before<'_>, digest: &Digest) -> Option<Option<String>> {
-    let known = before.known?;
-    match &known.leaf {
-        Leaf::File { sha256, .. } if sha256 == digest => Some(known.etag.as_deref().map(str::to_owned)),
-        _ => None,
-    }
+/// The version of the object, if it is just this as far as is known.
+fn same(before: Before<'_>, content: &Content<'_>) -> Option<Option<String>> {
+    let known = before.known.filter(|known| known.leaf == content.leaf)?;
+    let same_mode = known.mode.is_none() || known.mode == content.attributes.mode;
+    same_mode.then(|| known.version.etag.as_deref().map(str::to_owned))
 }

@@ -10,11 +10,14 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
-use crate::artifacts::state::{FileId, Known, Places, Uploads};
-use crate::artifacts::store::{Compares, Condition, Parts, Retry, Source, changed, is_transient};
+use crate::artifacts::state::{FileId, Known, Places, Uploads, Version};
+use crate::artifacts::store::{
+    Attributes, Compares, Condition, Kind, Parts, Retry, Source, changed, is_transient,
+};
+use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::root::{ContainedFile, Root};
+use crate::root::{ContainedFile, Linked, Metadata, Root, WalkLimits};
 use crate::tree::{Digest, Leaf, ObjectLimits, Stamp, is_fresh};
 
 /// Memory for content on its way, in MiB. What needs more has it to itself.
@@ -29,6 +32,8 @@ pub(crate) struct Uploader {
     pub(super) retry: Retry,
     pub(super) progress: Progress,
     pub(super) places: Arc<Places>,
+    /// The files that have several names.
+    pub(super) linked: Arc<Mutex<Linked>>,
     memory: Semaphore,
     pub(super) room: Mutex<Room>,
     pub(super) uploads: Uploads,
@@ -77,6 +82,18 @@ pub(crate) enum Uploaded {
     Over(Error),
 }
 
+impl Uploaded {
+    /// The same, of the file that `file` says where nobody has seen which it is.
+    pub(super) fn by(self, file: impl FnOnce() -> Option<FileId>) -> Self {
+        let named = |known: Known| Known { file: known.file.or_else(file), ..known };
+        match self {
+            Self::Put(known) => Self::Put(named(known)),
+            Self::Same(known) => Self::Same(named(known)),
+            other => other,
+        }
+    }
+}
+
 /// What is known of the object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before<'a> {
@@ -89,7 +106,7 @@ pub(crate) struct Before<'a> {
 impl Before<'_> {
     pub(super) fn condition(&self) -> Condition<'_> {
         match self.known {
-            Some(Known { etag: Some(etag), .. }) => Condition::Unchanged(etag),
+            Some(Known { version: Version { etag: Some(etag), .. }, .. }) => Condition::Unchanged(etag),
             // Without versions there is nothing to compare.
             Some(_) => Condition::Always,
             None => Condition::Absent,
@@ -97,23 +114,43 @@ impl Before<'_> {
     }
 }
 
-/// What was read of a file.
+/// What was read of a file or a link.
 #[derive(Debug)]
 pub(crate) struct Content<'a> {
     pub(crate) path: &'a GuestPath,
-    pub(crate) size: u64,
+    pub(crate) leaf: Leaf,
     pub(crate) digest: Digest,
     pub(crate) file: Seen,
+    /// What the object says of it.
+    pub(crate) attributes: Attributes,
 }
 
-/// The file that was read; nothing of it for content that was given.
+/// The file that was read; nothing of it for a link, and for content that was given.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    execute: bool,
     stamp: Option<Stamp>,
     /// Whether no later change can leave the stamp as it is.
     lasts: bool,
     id: Option<FileId>,
+}
+
+/// What the object of a file says of it.
+pub(super) fn attributes(file: &Metadata) -> Result<Attributes> {
+    let mut attributes = Attributes::default();
+    (attributes.mode, attributes.modified) = (Some(file.mode() & 0o777), Some(file.modified()));
+    identified(attributes)
+}
+
+/// With an id by which this host knows its own put again.
+pub(crate) fn identified(mut attributes: Attributes) -> Result<Attributes> {
+    let id = unguessable().map_err(|errno| Error::from_errno("put", ".", errno))?;
+    attributes.put_id = Some(id);
+    Ok(attributes)
+}
+
+/// The leaf of a file with this mode.
+pub(crate) fn leaf(bytes: u64, sha256: Digest, attributes: &Attributes) -> Leaf {
+    Leaf::File { bytes, sha256, execute: attributes.mode.is_some_and(|mode| mode & 0o100 != 0) }
 }
 
 impl Seen {
@@ -121,16 +158,16 @@ impl Seen {
         let stamp = Stamp::of(file.metadata());
         let lasts = !is_fresh(&stamp, SystemTime::now());
         let id = Some(FileId::of(file.metadata()));
-        Self { execute: file.metadata().mode() & 0o100 != 0, stamp: Some(stamp), lasts, id }
+        Self { stamp: Some(stamp), lasts, id }
     }
 }
 
 impl Content<'_> {
     pub(super) fn known(self, etag: Option<String>) -> Known {
-        let Self { size, digest, file, .. } = self;
-        let leaf = Leaf::File { bytes: size, sha256: digest, execute: file.execute };
+        let Self { leaf, file, attributes, .. } = self;
         let stamp = file.stamp.filter(|_| file.lasts).map(Box::new);
-        Known { leaf, etag: etag.map(Into::into), file: file.id, stamp }
+        let mode = attributes.mode.filter(|_| attributes.kind == Kind::File);
+        Known { leaf, version: Version::of(etag), mode, file: file.id, stamp }
     }
 }
 
@@ -144,6 +181,7 @@ pub(crate) enum Ready<'a> {
 impl Uploader {
     /// Uploads no more than fits into `room`.
     pub(crate) fn new(client: &Client, places: &Arc<Places>, room: Room, uploads: Uploads) -> Self {
+        let walk = WalkLimits::default().with_entries(client.limits.objects.saturating_mul(2));
         Self {
             source: client.source.clone(),
             prefix: client.prefix.clone(),
@@ -151,6 +189,7 @@ impl Uploader {
             retry: client.retry,
             progress: client.progress.clone(),
             places: Arc::clone(places),
+            linked: Arc::new(Mutex::new(Linked::new(walk))),
             memory: Semaphore::new(MEMORY),
             room: Mutex::new(room),
             uploads,
@@ -163,20 +202,21 @@ impl Uploader {
         key: &str,
         path: &GuestPath,
         bytes: Bytes,
+        attributes: &Attributes,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
         let store = self.source.backend();
         let asks = store.abilities().put.of(condition) != Compares::Never;
         self.call(path, bytes.len() as u64, || async {
             if asks {
-                match store.put(key, bytes.clone(), condition).await {
+                match store.put(key, bytes.clone(), attributes, condition).await {
                     Err(error)
                         if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {}
                     done => return done,
                 }
             }
             self.compare(key, condition).await?;
-            store.put(key, bytes.clone(), Condition::Always).await
+            store.put(key, bytes.clone(), attributes, Condition::Always).await
         })
         .await
     }

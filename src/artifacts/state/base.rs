@@ -18,7 +18,7 @@ use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
 use crate::tree::{Leaf, Stamp, Tree, decode_path, encode_path, nanoseconds, seal, unseal};
 
-const FORMAT: &str = "beneath base 1";
+const FORMAT: &str = "beneath base 2";
 /// What a reader must understand besides the format; nothing yet.
 const NEEDS: &str = "needs";
 const BOUND: &str = "bound";
@@ -40,13 +40,39 @@ impl FileId {
     }
 }
 
+/// Which version of an object is meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) etag: Option<Box<str>>,
+    /// When it was put, as the listing says; only where the ETag says less than that.
+    pub(crate) put_at: Option<i64>,
+}
+
+impl Version {
+    /// A version of which only the ETag is known.
+    pub(crate) fn of(etag: Option<impl Into<Box<str>>>) -> Self {
+        Self { etag: etag.map(Into::into), put_at: None }
+    }
+
+    /// Whether both have the same ETag, so that they hold the same bytes. Without ETags nobody can know.
+    pub(crate) fn same_bytes(&self, other: &Self) -> bool {
+        match (&self.etag, &other.etag) {
+            // Some listings leave out the quotes.
+            (Some(one), Some(two)) => one.trim_matches('"') == two.trim_matches('"'),
+            _ => false,
+        }
+    }
+}
+
 /// One file, and the object that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// What both had.
     pub(crate) leaf: Leaf,
     /// Which version of the object that was.
-    pub(crate) etag: Option<Box<str>>,
+    pub(crate) version: Version,
+    /// The permission bits that the file had.
+    pub(crate) mode: Option<u32>,
     /// Which file it was, if that is known.
     pub(crate) file: Option<FileId>,
     /// What the file looked like, if no later change can leave it the same.
@@ -87,11 +113,12 @@ impl Base {
     pub(crate) fn write(&self, state: &Root) -> Result<()> {
         let head = [NEEDS.to_owned(), format!("{BOUND} {}", self.binding.line())];
         let known = self.known.iter().map(|(path, known)| {
-            let Known { leaf, etag, file, stamp } = known;
+            let Known { leaf, version, mode, file, stamp } = known;
             let file = file.map_or_else(|| "-".to_owned(), |file| format!("{}:{}", file.inode, file.born));
             let stamp = stamp.as_ref().map_or_else(|| "-".to_owned(), |stamp| encode_stamp(stamp));
-            let etag = encode_version(etag.as_deref());
-            format!("{} {} {etag} {file} {stamp}", encode_path(path), leaf.encode())
+            let etag = encode_version(version.etag.as_deref());
+            let (put_at, mode) = (encode_number(version.put_at), encode_number(*mode));
+            format!("{} {} {etag} {put_at} {mode} {file} {stamp}", encode_path(path), leaf.encode())
         });
         let conflicts = self
             .conflicts
@@ -126,13 +153,12 @@ impl Base {
     }
 
     /// Whether an object of this version and size is the one that is known.
-    pub(crate) fn is_at(&self, path: &GuestPath, etag: Option<&str>, size: u64) -> bool {
-        let same = |known: &Known| match (known.etag.as_deref(), etag) {
-            (Some(known), Some(etag)) => unquoted(known) == unquoted(etag),
-            // Without versions nobody can know.
-            _ => false,
-        };
-        self.get(path).is_some_and(|known| same(known) && known.leaf.size() == size)
+    pub(crate) fn is_at(&self, path: &GuestPath, version: &Version, size: u64) -> bool {
+        self.get(path).is_some_and(|known| {
+            known.version.same_bytes(version)
+                && known.version.put_at == version.put_at
+                && known.leaf.size() == size
+        })
     }
 
     /// What both had, as a tree. What does not fit together is left out.
@@ -145,11 +171,6 @@ impl Base {
         }
         tree
     }
-}
-
-/// Some listings leave out the quotes.
-fn unquoted(etag: &str) -> &str {
-    etag.trim_matches('"')
 }
 
 type Parsed = (BTreeMap<GuestPath, Known>, BTreeMap<GuestPath, GuestPath>);
@@ -170,6 +191,8 @@ fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
         let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
         let leaf = Leaf::decode(&mut words)?;
         let etag = decode_version(words.next()?)?;
+        let version = Version { etag, put_at: decode_number(words.next()?)? };
+        let mode = decode_number(words.next()?)?;
         let file = match words.next()? {
             "-" => None,
             id => {
@@ -181,9 +204,23 @@ fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
             "-" => None,
             numbers => Some(Box::new(decode_stamp(numbers)?)),
         };
-        known.insert(path, Known { leaf, etag, file, stamp });
+        known.insert(path, Known { leaf, version, mode, file, stamp });
     }
     Some((known, conflicts))
+}
+
+/// A number as one word.
+pub(super) fn encode_number(number: Option<impl ToString>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+/// None if the word is no number; that of nothing is none, too.
+#[allow(clippy::option_option)]
+pub(super) fn decode_number<N: std::str::FromStr>(word: &str) -> Option<Option<N>> {
+    match word {
+        "-" => Some(None),
+        digits => digits.parse().ok().map(Some),
+    }
 }
 
 fn encode_stamp(stamp: &Stamp) -> String {
@@ -215,9 +252,10 @@ mod tests {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, modified: -4, changed: 5 };
         let path = |raw: &[u8]| GuestPath::try_from(raw).unwrap();
         let file = Some(FileId { inode: 2, born: -3 });
-        let known = Known { leaf: leaf.clone(), etag: Some("\"e -\"".into()), file, stamp: None };
+        let version = Version { etag: Some("\"e -\"".into()), put_at: Some(-7) };
+        let known = Known { leaf: leaf.clone(), version, mode: Some(0o755), file, stamp: None };
         base.insert(path(b"a \xff\n/b"), Known { stamp: Some(Box::new(stamp)), ..known.clone() });
-        base.insert(path(b"c"), Known { etag: None, file: None, ..known });
+        base.insert(path(b"c"), Known { version: Version::default(), mode: None, file: None, ..known });
         base.conflicts.insert(path(b"c"), path(b"c.theirs-00112233"));
         base.write(&state).unwrap();
         (dir, state, base)
@@ -237,7 +275,7 @@ mod tests {
         let file = dir.path().join(Binding::for_tests("a").file());
         let text = std::fs::read_to_string(&file).unwrap();
         // Another format, a feature that nobody knows, a line that is cut off, a byte that has changed.
-        let other = text.replacen("base 1", "base 2", 1);
+        let other = text.replacen("base 2", "base 3", 1);
         let lines: Vec<&str> = unseal(FORMAT, &text).unwrap();
         let needs = seal(FORMAT, lines.iter().map(|line| line.replacen("needs", "needs time-travel", 1)));
         let bits = text.replacen("07", "08", 1);

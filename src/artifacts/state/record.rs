@@ -4,48 +4,48 @@
 
 use std::fmt::Write as _;
 
-use crate::entropy::hex;
+use super::base::{Version, decode_number, encode_number};
 use crate::name::GuestPath;
-use crate::tree::{Digest, decode_path, encode_path};
+use crate::tree::{Digest, Leaf, decode_path, encode_path};
 
 /// An object that may come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) path: GuestPath,
     pub(crate) size: u64,
-    pub(crate) etag: Option<Box<str>>,
+    pub(crate) version: Version,
+    /// The mode of its file, if the object does not say it.
+    pub(crate) mode: Option<u32>,
 }
 
 /// An object that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) path: GuestPath,
-    pub(crate) size: u64,
-    pub(crate) etag: Option<Box<str>>,
-    pub(crate) digest: Digest,
+    pub(crate) leaf: Leaf,
+    pub(crate) version: Version,
+    /// The mode that it says its file has.
+    pub(crate) mode: Option<u32>,
 }
 
 impl Record {
     pub(crate) fn write_line(&self, out: &mut String) {
+        let Self { path, leaf, version, mode } = self;
+        let (etag, put_at) = (encode_version(version.etag.as_deref()), encode_number(version.put_at));
+        let (leaf, mode) = (leaf.encode(), encode_number(*mode));
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            out,
-            "{} {} {} {}",
-            self.size,
-            encode_version(self.etag.as_deref()),
-            hex(self.digest),
-            encode_path(&self.path)
-        );
+        let _ = writeln!(out, "{leaf} {etag} {put_at} {mode} {}", encode_path(path));
     }
 
     /// The inverse of [`write_line`](Self::write_line), without the newline.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
-        let size = words.next()?.parse().ok()?;
+        let mut words = line.split_ascii_whitespace();
+        let leaf = Leaf::decode(&mut words)?;
         let etag = decode_version(words.next()?)?;
-        let digest = unhex(words.next()?)?;
+        let version = Version { etag, put_at: decode_number(words.next()?)? };
+        let mode = decode_number(words.next()?)?;
         let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
-        words.next().is_none().then_some(Self { path, size, etag, digest })
+        words.next().is_none().then_some(Self { path, leaf, version, mode })
     }
 }
 
@@ -123,12 +123,18 @@ mod tests {
         #[test]
         fn line_is_read_back_as_it_was(
             path in proptest::collection::vec(any::<u8>(), 1..9),
-            size in any::<u64>(),
+            leaf in prop_oneof![
+                (any::<u64>(), any::<[u8; 32]>(), any::<bool>())
+                    .prop_map(|(bytes, sha256, execute)| Leaf::File { bytes, sha256, execute }),
+                proptest::collection::vec(any::<u8>(), 1..9).prop_map(|text| Leaf::Link { text }),
+            ],
+            put_at in proptest::option::of(any::<i64>()),
+            mode in proptest::option::of(0_u32..=0o777),
             etag in proptest::option::of("\\PC{0,12}|[\t\n -]{1,3}"),
-            digest in any::<[u8; 32]>(),
         ) {
             let Ok(path) = GuestPath::try_from(path.as_slice()) else { return Ok(()) };
-            let record = Record { path, size, etag: etag.map(Into::into), digest };
+            let version = Version { etag: etag.map(Into::into), put_at };
+            let record = Record { path, leaf, version, mode };
             let mut line = String::new();
             record.write_line(&mut line);
             prop_assert_eq!(line.matches('\n').count(), 1);
@@ -137,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_line_is_no_record_and_no_panic(line in "\\PC{0,80}|[0-9] - [0-9a-f]{64} [0-9a-f]{0,9}") {
+        fn damaged_line_is_no_record_and_no_panic(line in "\\PC{0,80}|[fxld] [0-9] [0-9a-f]{64} - - - [0-9a-f]{0,9}") {
             let _ = Record::parse(&line);
         }
     }

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use super::object::{Body, Condition, Listed};
+use super::attributes::Attributes;
+use super::object::{Body, Condition, Head, Listed};
 use super::retry::Retry;
 use crate::error::Result;
 
@@ -40,10 +41,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The object `key` from byte `from` on; none if the store does not return exactly that of the version `etag`.
     fn rest<'a>(&'a self, key: &'a str, etag: &'a str, from: u64) -> BoxFuture<'a, Result<Option<Body>>>;
 
-    /// Size and version of the object `key`, or none if there is no such object.
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>>;
+    /// Size, version and attributes of the object `key`, or none if there is no such object.
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>>;
 
-    /// Writes the object `key` if `condition` holds, and returns its version.
+    /// Writes the object `key`, with what it says of its file, if `condition` holds, and returns its version.
     ///
     /// Fails with `AlreadyExists` or `Busy` if the condition does not hold, with `Unsupported` if the store knows no
     /// such condition.
@@ -51,11 +52,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
         &'a self,
         key: &'a str,
         content: Bytes,
+        attributes: &'a Attributes,
         condition: Condition<'a>,
     ) -> BoxFuture<'a, Result<Option<String>>>;
 
     /// Starts an upload of the object `key` in parts.
-    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>>;
+    fn begin<'a>(&'a self, key: &'a str, attributes: &'a Attributes)
+    -> BoxFuture<'a, Result<Box<dyn Parts>>>;
 
     /// Discards an upload that an earlier call has started; one that is not there counts as discarded.
     fn abort<'a>(&'a self, key: &'a str, id: &'a str) -> BoxFuture<'a, Result<()>>;
@@ -101,6 +104,12 @@ pub struct Abilities {
     pub repeats: bool,
     /// Whether the listing shows every key byte for byte.
     pub raw_keys: bool,
+    /// Whether it keeps what an object says of its file.
+    pub attributes: bool,
+    /// Whether it keeps and lists a key that ends in `/`.
+    pub markers: bool,
+    /// Whether a version says only what the content is, so that it stays when the same content is put with other attributes.
+    pub content_etags: bool,
     /// Whether it can sign URLs.
     pub signs: bool,
 }

@@ -8,6 +8,7 @@
 //! What remains: one planted key ends the listing. Stores with a file of their own list by raw keys.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,14 +19,16 @@ use object_store::path::Path as StorePath;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
 use object_store::{
-    Error as StoreError, GetOptions, GetRange, GetResult, MultipartUpload, ObjectStore, ObjectStoreExt as _,
-    PutMode, PutPayload, UpdateVersion,
+    Attribute, Attributes as StoreAttributes, Error as StoreError, GetOptions, GetRange, GetResult,
+    MultipartUpload, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    UpdateVersion,
 };
 use tokio::sync::Mutex;
 
+use super::attributes::{Attributes, Dialect, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, store_error};
-use super::object::{Body, Condition, Listed};
+use super::object::{Body, Condition, Head, Listed};
 use super::retry::Retry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,6 +37,10 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct Generic {
     store: Arc<dyn ObjectStore>,
     abilities: Abilities,
+    /// Whether it has said that it keeps no attributes.
+    plain: AtomicBool,
+    /// How its own tools spell what an object says of its file.
+    dialect: Dialect,
     /// Whether the store may compare by a count of its own instead of by ETags.
     counts: bool,
     /// Which store it is, if its client does not say it.
@@ -52,6 +59,9 @@ const ANY: Abilities = Abilities {
     parts: 10_000,
     repeats: false,
     raw_keys: false,
+    attributes: true,
+    markers: false,
+    content_etags: false,
     signs: false,
 };
 
@@ -60,6 +70,8 @@ impl Generic {
         Self {
             store,
             abilities: ANY,
+            plain: AtomicBool::new(false),
+            dialect: Dialect::default(),
             counts: true,
             identity: None,
             #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
@@ -81,6 +93,12 @@ impl Generic {
     pub(super) fn signing<S: ObjectStore + Signer>(store: Arc<S>) -> Self {
         let abilities = Abilities { signs: true, ..ANY };
         Self { abilities, signer: Some(store.clone()), ..Self::new(store) }
+    }
+
+    /// A store whose tools spell what an object says of its file in this way.
+    #[cfg(any(feature = "azure", feature = "gcp"))]
+    pub(super) fn speaking(self, dialect: Dialect) -> Self {
+        Self { dialect, ..self }
     }
 
     /// A store that is known to compare by ETags.
@@ -114,25 +132,56 @@ impl Generic {
         }
     }
 
-    async fn put_whole(&self, key: &str, content: Bytes, condition: Condition<'_>) -> Result<Option<String>> {
+    async fn put_whole(
+        &self,
+        key: &str,
+        content: Bytes,
+        attributes: &Attributes,
+        condition: Condition<'_>,
+    ) -> Result<Option<String>> {
         let (at, content) = (location(key)?, PutPayload::from_bytes(content));
-        let mode = match condition {
-            Condition::Always => PutMode::Overwrite,
-            Condition::Absent => PutMode::Create,
-            Condition::Unchanged(etag) => update(etag, None),
+        let put = |version: Option<String>| {
+            let mode = match condition {
+                Condition::Always => PutMode::Overwrite,
+                Condition::Absent => PutMode::Create,
+                Condition::Unchanged(etag) => update(etag, version),
+            };
+            let options = PutOptions { mode, attributes: self.metadata(attributes), ..PutOptions::default() };
+            self.store.put_opts(&at, content.clone(), options)
         };
-        let error = match self.store.put_opts(&at, content.clone(), mode.into()).await {
+        let put_again = match put(None).await {
             Ok(done) => return Ok(done.e_tag),
-            Err(error) => error,
+            Err(error) if self.is_plain(&error, attributes) => put(None),
+            Err(error) => {
+                let counted = match (&error, condition) {
+                    (StoreError::Generic { .. }, Condition::Unchanged(etag)) if self.counts => {
+                        self.version(&at, etag).await?
+                    }
+                    _ => None,
+                };
+                match counted {
+                    Some(version) => put(Some(version)),
+                    None => return Err(store_error("put", key, error)),
+                }
+            }
         };
-        if let (StoreError::Generic { .. }, Condition::Unchanged(etag)) = (&error, condition)
-            && self.counts
-            && let Some(version) = self.version(&at, etag).await?
-        {
-            let done = self.store.put_opts(&at, content, update(etag, Some(version)).into()).await;
-            return done.map(|done| done.e_tag).map_err(|error| store_error("put", key, error));
+        put_again.await.map(|done| done.e_tag).map_err(|error| store_error("put", key, error))
+    }
+
+    /// What an object says of its file, unless the store has said that it keeps nothing of it.
+    fn metadata(&self, attributes: &Attributes) -> StoreAttributes {
+        match self.plain.load(Ordering::Relaxed) {
+            true => StoreAttributes::new(),
+            false => metadata(attributes, self.dialect),
         }
-        Err(store_error("put", key, error))
+    }
+
+    /// Whether the store says by its error that it keeps no attributes, and a file can go without. A link or a directory would
+    /// become a file.
+    fn is_plain(&self, error: &StoreError, attributes: &Attributes) -> bool {
+        let said =
+            matches!(error, StoreError::NotImplemented { operation, .. } if operation.contains("attributes"));
+        said && !self.plain.swap(true, Ordering::Relaxed) && attributes.kind == Kind::File
     }
 
     /// The version of an object by the store's own count, where it has one.
@@ -153,7 +202,7 @@ impl Generic {
 
 impl Backend for Generic {
     fn abilities(&self) -> Abilities {
-        self.abilities
+        Abilities { attributes: !self.plain.load(Ordering::Relaxed), ..self.abilities }
     }
 
     fn identity(&self) -> String {
@@ -177,6 +226,7 @@ impl Backend for Generic {
                     key: String::from(meta.location).into_bytes(),
                     size: meta.size,
                     etag: meta.e_tag.map(quoted),
+                    put_at: Some(meta.last_modified.timestamp()),
                 }),
                 Err(error) => Err(store_error("list", &subject, error)),
             })
@@ -196,11 +246,13 @@ impl Backend for Generic {
         self.get_rest(key, etag, from).boxed()
     }
 
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>> {
         async move {
-            match self.store.head(&location(key)?).await {
-                Ok(meta) => {
-                    Ok(Some(Listed { key: key.as_bytes().to_vec(), size: meta.size, etag: meta.e_tag }))
+            let options = GetOptions { head: true, ..GetOptions::default() };
+            match self.store.get_opts(&location(key)?, options).await {
+                Ok(found) => {
+                    let attributes = said(key, &found.attributes);
+                    Ok(Some(Head { size: found.meta.size, etag: found.meta.e_tag, attributes }))
                 }
                 Err(StoreError::NotFound { .. }) => Ok(None),
                 Err(error) => Err(store_error("head", key, error)),
@@ -213,14 +265,28 @@ impl Backend for Generic {
         &'a self,
         key: &'a str,
         content: Bytes,
+        attributes: &'a Attributes,
         condition: Condition<'a>,
     ) -> BoxFuture<'a, Result<Option<String>>> {
-        self.put_whole(key, content, condition).boxed()
+        self.put_whole(key, content, attributes, condition).boxed()
     }
 
-    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+    fn begin<'a>(
+        &'a self,
+        key: &'a str,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
         async move {
-            let upload = self.store.put_multipart(&location(key)?).await;
+            let at = location(key)?;
+            let begin = || {
+                let attributes = self.metadata(attributes);
+                let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+                self.store.put_multipart_opts(&at, options)
+            };
+            let upload = match begin().await {
+                Err(error) if self.is_plain(&error, attributes) => begin().await,
+                upload => upload,
+            };
             let upload = Mutex::new(upload.map_err(|error| store_error("put", key, error))?);
             Ok(Box::new(Upload { key: key.to_owned(), upload }) as Box<dyn Parts>)
         }
@@ -299,8 +365,23 @@ fn body(key: &str, result: GetResult) -> Body {
     Body {
         size: Some(result.meta.size),
         etag: result.meta.e_tag.clone(),
+        attributes: said(key, &result.attributes),
         chunks: result.into_stream().map_err(move |error| store_error("get", &subject, error)).boxed(),
     }
+}
+
+/// What an object says of its file, as the client passes it on.
+pub(super) fn metadata(attributes: &Attributes, dialect: Dialect) -> StoreAttributes {
+    let words = attributes.words(dialect).into_iter();
+    words.map(|(name, value)| (Attribute::Metadata(name.into()), value)).collect()
+}
+
+fn said(key: &str, found: &StoreAttributes) -> Attributes {
+    let words = found.iter().filter_map(|(name, value)| match name {
+        Attribute::Metadata(name) => Some((name.as_ref(), value.as_ref())),
+        _ => None,
+    });
+    Attributes::read(key, words)
 }
 
 fn update(etag: &str, version: Option<String>) -> PutMode {

@@ -6,29 +6,34 @@
 //! Defence: the directory is held by a [`Root`]. It is walked by raw names, so that one bad name is one refusal, and
 //! files are opened beneath it, links never.
 //!
+//! Modes, times, links and directories are kept as they are. An empty directory is listed as a key that ends in `/`.
+//!
 //! What remains: whoever else writes to the directory can change a file in place, and a file takes the place of another
 //! after a comparison, not in one step with it.
 //!
 //! [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, mpsc};
 
+use super::attributes::{Attributes, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::changed;
-use super::object::{Body, Condition, Listed};
+use super::object::{Body, Condition, Head, Listed};
 use super::retry::Retry;
 use crate::artifacts::disk::{blocking, forget};
+use crate::entropy::{hex, unguessable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Metadata, NewFile, Root, WalkLimits};
+use crate::root::{ContainedFile, Entry, Metadata, NewFile, Rename, Root, WalkLimits, WriteOptions};
 
 /// Most entries of one listing, directories included.
 const ENTRIES: u64 = 10_000_000;
@@ -71,6 +76,9 @@ impl Backend for Local {
             parts: u64::MAX,
             repeats: false,
             raw_keys: true,
+            attributes: true,
+            markers: true,
+            content_etags: false,
             signs: false,
         }
     }
@@ -102,21 +110,27 @@ impl Backend for Local {
 
     fn get<'a>(&'a self, key: &'a str, etag: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {
         async move {
-            let file = self.on("get", key, |root, path| root.open_contained(path)).await?;
-            let (size, found) = (file.metadata().len(), version(file.metadata()));
-            if etag.is_some_and(|wanted| wanted != found) {
+            let (found, content) = self.on("get", key, |root, path| open(&root, &path)).await?;
+            if etag.is_some_and(|wanted| found.etag.as_deref() != Some(wanted)) {
                 return Err(changed("get", key));
             }
-            let key = key.to_owned();
-            let chunks = stream::try_unfold((file.take(size), key), |(mut file, key)| {
-                blocking("get", move || {
-                    let mut chunk = Vec::new();
-                    let read = file.by_ref().take(CHUNK).read_to_end(&mut chunk);
-                    read.map_err(|error| Error::new("get", &key, ErrorKind::Io).with_source(error))?;
-                    Ok(if chunk.is_empty() { None } else { Some((Bytes::from(chunk), (file, key))) })
+            let (size, key) = (found.size, key.to_owned());
+            let chunks = match content {
+                Content::Text(text) => stream::once(std::future::ready(Ok(Bytes::from(text)))).boxed(),
+                Content::File(file) => stream::try_unfold((file.take(size), key), |(mut file, key)| {
+                    blocking("get", move || {
+                        let mut chunk = Vec::new();
+                        let read = file.by_ref().take(CHUNK).read_to_end(&mut chunk);
+                        read.map_err(|error| Error::new("get", &key, ErrorKind::Io).with_source(error))?;
+                        Ok(match chunk.is_empty() {
+                            true => None,
+                            false => Some((Bytes::from(chunk), (file, key))),
+                        })
+                    })
                 })
-            });
-            Ok(Body { size: Some(size), etag: Some(found), chunks: chunks.boxed() })
+                .boxed(),
+            };
+            Ok(Body { size: Some(size), etag: found.etag, attributes: found.attributes, chunks })
         }
         .boxed()
     }
@@ -126,9 +140,9 @@ impl Backend for Local {
         std::future::ready(Ok(None)).boxed()
     }
 
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
-        self.on("head", key, |root, path| match root.open_contained(&path) {
-            Ok(file) => Ok(Some(listed(path.into_bytes(), file.metadata()))),
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>> {
+        self.on("head", key, |root, path| match open(&root, &path) {
+            Ok((found, _)) => Ok(Some(found)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         })
@@ -138,6 +152,7 @@ impl Backend for Local {
         &'a self,
         key: &'a str,
         content: Bytes,
+        attributes: &'a Attributes,
         condition: Condition<'a>,
     ) -> BoxFuture<'a, Result<Option<String>>> {
         if let Condition::Unchanged(_) = condition {
@@ -145,17 +160,27 @@ impl Backend for Local {
                 .with_detail("a directory does not compare and put in one step");
             return std::future::ready(Err(error)).boxed();
         }
-        let absent = condition == Condition::Absent;
-        self.on("put", key, move |root, path| {
-            let mut draft = Draft::new(root, path)?;
-            draft.write(&content)?;
-            draft.publish(absent)
+        let (absent, attributes) = (condition == Condition::Absent, attributes.clone());
+        self.on("put", key, move |root, path| match attributes.kind {
+            Kind::File | Kind::Link if path.ends_with('/') => Err(no_marker(&path)),
+            Kind::Directory => root.ensure_dir(path.trim_end_matches('/')).map(|_| None),
+            Kind::Link => put_link(&root, &path, &content, absent),
+            Kind::File => {
+                let mut draft = Draft::new(root, path, attributes)?;
+                draft.write(&content)?;
+                draft.publish(absent)
+            }
         })
     }
 
-    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+    fn begin<'a>(
+        &'a self,
+        key: &'a str,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+        let attributes = attributes.clone();
         self.on("put", key, |root, path| {
-            let draft = Mutex::new(Some(Draft::new(root, path)?));
+            let draft = Mutex::new(Some(Draft::new(root, path, attributes)?));
             Ok(Box::new(Upload(draft)) as Box<dyn Parts>)
         })
     }
@@ -166,16 +191,22 @@ impl Backend for Local {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.on("delete", key, |root, path| {
-            forget(&root, &path)?;
-            // An empty directory is no object, and would be in the way of one.
-            let above = std::iter::successors(Path::new(&path).parent(), |path| path.parent());
-            for directory in above.filter(|path| !path.as_os_str().is_empty()) {
-                if root.remove_dir(directory).is_err() {
-                    break;
+        self.on("delete", key, |root, path| match path.strip_suffix('/') {
+            None => {
+                forget(&root, &path)?;
+                // What is left empty is no object unless somebody says so afterwards.
+                let above = std::iter::successors(Path::new(&path).parent(), |path| path.parent());
+                for directory in above.filter(|path| !path.as_os_str().is_empty()) {
+                    if root.remove_dir(directory).is_err() {
+                        break;
+                    }
                 }
+                Ok(())
             }
-            Ok(())
+            Some(directory) => match root.remove_dir(directory) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
         })
     }
 
@@ -239,17 +270,23 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(root: Arc<Root>, path: String) -> Result<Self> {
+    fn new(root: Arc<Root>, path: String, attributes: Attributes) -> Result<Self> {
+        let options = WriteOptions::default().over_read_only();
+        let options = attributes.mode.map_or(options, |mode| options.with_mode(mode));
         let mut tries = 0;
         let file = loop {
             if let Some((parent, _)) = path.rsplit_once('/') {
                 root.ensure_dir(parent)?;
             }
-            match root.new_file(&path) {
+            match root.new_file_with(&path, options) {
                 // Another call has just removed the directory, since it was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => tries += 1,
                 file => break file?,
             }
+        };
+        let file = match attributes.modified {
+            Some(time) => file.with_modified(time),
+            None => file,
         };
         Ok(Self { root, path, file: Some(file) })
     }
@@ -282,33 +319,121 @@ fn walk(root: &Root, prefix: &str, sender: &mpsc::Sender<Result<Listed>>) -> Res
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    let key = |path: &Path| [prefix.as_bytes(), path.as_os_str().as_bytes()].concat();
+    let marker = |path: &Path, size| {
+        let key = [prefix.as_bytes(), path.as_os_str().as_bytes(), b"/"].concat();
+        Listed { key, size, etag: None, put_at: None }
+    };
+    // It comes right before what it contains, so it is empty if something else follows.
+    let mut directory: Option<PathBuf> = None;
     for (seen, entry) in entries.enumerate() {
+        let path = match &entry {
+            Ok(entry) => entry.path().to_path_buf(),
+            Err(error) => error.subject().unwrap_or("".as_ref()).to_path_buf(),
+        };
+        let empty = directory.take().filter(|directory| !path.starts_with(directory));
         let object = match entry {
-            Ok(entry) if entry.metadata().is_dir() => continue,
-            Ok(entry) => listed(key(entry.path()), entry.metadata()),
+            Ok(entry) if entry.metadata().is_dir() => {
+                directory = Some(path);
+                None
+            }
+            Ok(entry) => Some(listed(root, prefix, &entry)),
             // An arbitrary part would look like the whole.
             Err(error) if seen as u64 >= ENTRIES => return Err(error),
-            // A directory that cannot be entered is a key that ends in `/`: one refusal.
-            Err(error) => {
-                let mut key = key(error.subject().unwrap_or("".as_ref()));
-                key.push(b'/');
-                Listed { key, size: 0, etag: None }
-            }
+            // A directory that cannot be entered is one with content: one refusal.
+            Err(_) => Some(marker(&path, 1)),
         };
-        if sender.blocking_send(Ok(object)).is_err() {
-            return Ok(());
+        let empty = empty.map(|directory| marker(&directory, 0));
+        for object in empty.into_iter().chain(object) {
+            if sender.blocking_send(Ok(object)).is_err() {
+                return Ok(());
+            }
         }
+    }
+    if let Some(directory) = directory {
+        // Nobody may listen any more.
+        let _ = sender.blocking_send(Ok(marker(&directory, 0)));
     }
     Ok(())
 }
 
-fn listed(key: Vec<u8>, metadata: &Metadata) -> Listed {
-    Listed { key, size: metadata.len(), etag: Some(version(metadata)) }
+fn no_marker(key: &str) -> Error {
+    Error::new("put", key, ErrorKind::InvalidPath).with_detail("a key that ends in a slash is a directory")
 }
 
-/// The version of a file, in the form of a `LocalFileSystem`.
+fn listed(root: &Root, prefix: &str, entry: &Entry) -> Listed {
+    let key = [prefix.as_bytes(), entry.path().as_os_str().as_bytes()].concat();
+    let metadata = entry.metadata();
+    let etag = match metadata.is_symlink() {
+        // What has gone meanwhile has no version that anybody could ask for.
+        true => {
+            let path = Path::new(std::ffi::OsStr::from_bytes(&key));
+            root.read_link(path).ok().map(|text| version_of_link(text.as_os_str().as_bytes()))
+        }
+        false => Some(version(metadata)),
+    };
+    Listed { key, size: metadata.len(), etag, put_at: None }
+}
+
+/// What a file, a link or a directory contains.
+enum Content {
+    File(ContainedFile),
+    Text(Vec<u8>),
+}
+
+/// What is at `path`, and what it says of itself.
+fn open(root: &Root, path: &str) -> Result<(Head, Content)> {
+    if let Some(directory) = path.strip_suffix('/') {
+        let metadata = root.metadata(directory)?;
+        if !metadata.is_dir() {
+            return Err(Error::new("head", path, ErrorKind::NotFound));
+        }
+        let kind = Kind::Directory;
+        let attributes = Attributes { kind, mode: Some(metadata.mode() & 0o777), ..Attributes::default() };
+        return Ok((Head { size: 0, etag: None, attributes }, Content::Text(Vec::new())));
+    }
+    let file = match root.open_contained(path) {
+        Err(error) if error.kind() == ErrorKind::Symlink => {
+            let text = root.read_link(path)?.into_os_string().into_vec();
+            let attributes = Attributes { kind: Kind::Link, ..Attributes::default() };
+            let (size, etag) = (text.len() as u64, Some(version_of_link(&text)));
+            return Ok((Head { size, etag, attributes }, Content::Text(text)));
+        }
+        file => file?,
+    };
+    let metadata = file.metadata();
+    let (mode, modified) = (Some(metadata.mode() & 0o777), Some(metadata.modified()));
+    let attributes = Attributes { mode, modified, ..Attributes::default() };
+    let (size, etag) = (metadata.len(), Some(version(metadata)));
+    Ok((Head { size, etag, attributes }, Content::File(file)))
+}
+
+/// Makes a link in one step, in place of what is there unless that is to be `absent`.
+fn put_link(root: &Root, path: &str, text: &[u8], absent: bool) -> Result<Option<String>> {
+    if let Some((parent, _)) = path.rsplit_once('/') {
+        root.ensure_dir(parent)?;
+    }
+    let target = Path::new(std::ffi::OsStr::from_bytes(text));
+    match root.symlink(target, path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && !absent => {
+            let name = unguessable().map_err(|errno| Error::from_errno("put", path, errno))?;
+            let draft = format!("{path}.{name}");
+            root.symlink(target, &draft)?;
+            root.rename_with(&draft, root, path, Rename::Replace).inspect_err(|_| {
+                // The first failure is the one to report.
+                let _ = root.remove_file(&draft);
+            })?;
+        }
+        made => made?,
+    }
+    Ok(Some(version_of_link(text)))
+}
+
+fn version_of_link(text: &[u8]) -> String {
+    format!("\"link-{}\"", hex(Sha256::digest(text).into_iter().take(16)))
+}
+
+/// The version of a file. Its last change is the kernel's word, and not that of whoever has put it.
 fn version(metadata: &Metadata) -> String {
-    let modified = metadata.modified().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-    format!("\"{:x}-{modified:x}-{:x}\"", metadata.ino(), metadata.len())
+    let changed = metadata.changed().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    format!("\"{:x}-{changed:x}-{:x}\"", metadata.ino(), metadata.len())
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 
+use super::attributes::Attributes;
 use crate::error::Result;
 
 /// An object as a listing describes it; none of it is to be trusted.
@@ -17,6 +18,20 @@ pub struct Listed {
     pub size: u64,
     /// The version that the listing claims.
     pub etag: Option<String>,
+    /// When it was put, in seconds since the epoch, as the listing claims.
+    pub put_at: Option<i64>,
+}
+
+/// An object as the store describes it when it is asked for that alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Head {
+    /// Its size.
+    pub size: u64,
+    /// Its version.
+    pub etag: Option<String>,
+    /// What it says of its file.
+    pub attributes: Attributes,
 }
 
 /// An object's content as it arrives.
@@ -25,6 +40,8 @@ pub struct Body {
     pub size: Option<u64>,
     /// Its version.
     pub etag: Option<String>,
+    /// What it says of its file.
+    pub attributes: Attributes,
     /// The bytes; the stream ends after its first error.
     pub chunks: BoxStream<'static, Result<Bytes>>,
 }

@@ -11,6 +11,7 @@
 mod client;
 mod complete;
 mod list;
+mod marker;
 mod page;
 mod read;
 mod xml;
@@ -23,9 +24,10 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::BoxStream;
 use object_store::aws::AmazonS3Builder;
 
+use super::attributes::{Attributes, Dialect};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
-use super::generic::{Generic, location};
-use super::object::{Body, Condition, Listed};
+use super::generic::{Generic, location, metadata};
+use super::object::{Body, Condition, Head, Listed};
 use super::retry::Retry;
 use crate::error::Result;
 use client::Bucket;
@@ -56,6 +58,8 @@ impl Backend for S3 {
             whole: 8 << 20,
             repeats: true,
             raw_keys: true,
+            markers: true,
+            content_etags: true,
             ..self.client.abilities()
         }
     }
@@ -77,21 +81,33 @@ impl Backend for S3 {
         self.bucket.rest(key, etag, from).boxed()
     }
 
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
-        self.client.head(key)
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>> {
+        match key.ends_with('/') {
+            true => self.bucket.head_marker(key).boxed(),
+            false => self.client.head(key),
+        }
     }
 
     fn put<'a>(
         &'a self,
         key: &'a str,
         content: Bytes,
+        attributes: &'a Attributes,
         condition: Condition<'a>,
     ) -> BoxFuture<'a, Result<Option<String>>> {
-        self.client.put(key, content, condition)
+        match key.ends_with('/') {
+            true => self.bucket.put_marker(key, attributes).boxed(),
+            false => self.client.put(key, content, attributes, condition),
+        }
     }
 
-    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
-        async move { complete::begin(&self.bucket, location(key)?).await }.boxed()
+    fn begin<'a>(
+        &'a self,
+        key: &'a str,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+        let attributes = metadata(attributes, Dialect::S3);
+        async move { complete::begin(&self.bucket, location(key)?, attributes).await }.boxed()
     }
 
     fn abort<'a>(&'a self, key: &'a str, id: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -99,7 +115,10 @@ impl Backend for S3 {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.client.delete(key)
+        match key.ends_with('/') {
+            true => self.bucket.delete_marker(key).boxed(),
+            false => self.client.delete(key),
+        }
     }
 
     fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {

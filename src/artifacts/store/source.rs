@@ -9,6 +9,8 @@ use object_store::memory::InMemory;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
 
+#[cfg(any(feature = "azure", feature = "gcp"))]
+use super::attributes::Dialect;
 use super::backend::Backend;
 use super::generic::Generic;
 use super::local::Local;
@@ -103,6 +105,26 @@ impl Source {
         super::s3::open(builder).map(Self)
     }
 
+    /// Uses a bucket of Google Cloud Storage.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a bucket.
+    #[cfg(feature = "gcp")]
+    pub fn gcs(builder: object_store::gcp::GoogleCloudStorageBuilder) -> Result<Self> {
+        let store = builder.build().map_err(not_a_store)?;
+        Ok(Self(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Gcs))))
+    }
+
+    /// Uses a container of Azure Blob Storage.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a container.
+    #[cfg(feature = "azure")]
+    pub fn azure(builder: object_store::azure::MicrosoftAzureBuilder) -> Result<Self> {
+        let store = builder.build().map_err(not_a_store)?;
+        Ok(Self(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
+    }
+
     /// Lists every object whose key starts with `prefix`, in the store's order.
     ///
     /// The stream ends after its first error.
@@ -124,4 +146,10 @@ impl Source {
     pub fn backend(&self) -> &dyn Backend {
         &*self.0
     }
+}
+
+#[cfg(any(feature = "azure", feature = "gcp"))]
+fn not_a_store(error: object_store::Error) -> crate::Error {
+    crate::Error::new("open", "bucket", crate::ErrorKind::Unsupported)
+        .with_source(std::io::Error::other(error))
 }

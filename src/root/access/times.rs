@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, OFlags, Timespec, Timestamps, UTIME_OMIT, utimensat};
+use rustix::fs::{AtFlags, OFlags, Timespec, Timestamps, UTIME_OMIT, futimens, utimensat};
 use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -77,6 +77,11 @@ impl Root {
         }
         Err(failed(Errno::BUSY).with_detail("is exchanged without pause"))
     }
+}
+
+/// Sets when a file that is open was last modified.
+pub(in crate::root) fn set_modified(file: BorrowedFd<'_>, time: SystemTime) -> rustix::io::Result<()> {
+    futimens(file, &Timestamps { last_access: timespec(None), last_modification: timespec(Some(time)) })
 }
 
 fn apply(pin: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {

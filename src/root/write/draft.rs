@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::SystemTime;
 
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fsync, linkat, mkdirat, openat, renameat,
@@ -11,7 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::access::acl;
+use crate::root::access::{acl, times};
 use crate::root::metadata::{describe, describe_at};
 use crate::root::resolve::Handle;
 use crate::root::resolve::proc::own_descriptors;
@@ -105,20 +106,25 @@ impl<'a> Draft<'a> {
     pub(in crate::root) fn create_visible(
         dir: Handle<'a>,
         leaf: &[u8],
-        access: Access,
+        mode: u32,
     ) -> rustix::io::Result<Self> {
-        let mode = Mode::from_raw_mode(access.file_mode());
+        let mode = Mode::from_raw_mode(mode);
         let file = retry_on_intr(|| openat(dir.as_fd(), leaf, NAMED, mode))?;
         Ok(Self { dir, file, temporary: Some(leaf.to_vec()), sync: None })
     }
 
     /// Ends what [`create_visible`](Self::create_visible) began.
     #[cfg(feature = "artifacts")]
-    pub(in crate::root) fn keep(mut self, access: Access, durability: Durability) -> rustix::io::Result<()> {
+    pub(in crate::root) fn keep(
+        mut self,
+        access: Access,
+        mode: u32,
+        durability: Durability,
+    ) -> rustix::io::Result<()> {
         // The umask or a default of the directory may have taken from the mode.
-        let has_mode = describe(self.file.as_fd())?.mode() == access.file_mode();
+        let has_mode = describe(self.file.as_fd())?.mode() == mode;
         if !has_mode || access.owner().is_some() || access.group().is_some() {
-            give_access(self.file.as_fd(), access, access.file_mode())?;
+            give_access(self.file.as_fd(), access, mode)?;
         }
         self.make_durable(durability)?;
         self.temporary = None;
@@ -126,6 +132,11 @@ impl<'a> Draft<'a> {
             Some(dir) => retry_on_intr(|| fsync(dir)),
             None => Ok(()),
         }
+    }
+
+    /// Lets the file be last modified at `time`. A write after it changes that.
+    pub(in crate::root) fn set_modified(&self, time: SystemTime) -> rustix::io::Result<()> {
+        times::set_modified(self.file.as_fd(), time)
     }
 
     pub(in crate::root) fn write_all(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {

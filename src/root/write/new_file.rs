@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
@@ -71,6 +72,7 @@ impl Root {
             finish,
             limit: u64::MAX,
             written: 0,
+            modified: None,
             hash: None,
             failed: None,
             #[cfg(feature = "session")]
@@ -90,6 +92,7 @@ pub struct NewFile {
     finish: Finish,
     limit: u64,
     written: u64,
+    modified: Option<SystemTime>,
     /// Only who asks for it pays.
     hash: Option<Box<Sha256>>,
     failed: Option<ErrorKind>,
@@ -124,6 +127,28 @@ impl NewFile {
     #[must_use]
     pub fn with_limit(mut self, max_bytes: u64) -> Self {
         self.limit = max_bytes;
+        self
+    }
+
+    /// Lets the file be last modified at `time`, whenever it is written and committed.
+    ///
+    /// The file system rounds the time, and bounds it to what it can keep.
+    ///
+    /// ```
+    /// use std::io::Write as _;
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let root = beneath::Root::open_ambient(dir.path(), beneath::ambient_authority())?;
+    /// let time = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    /// let mut file = root.new_file("report")?.with_modified(time);
+    /// file.write_all(b"done")?;
+    /// file.commit()?;
+    /// assert_eq!(root.metadata("report")?.modified(), time);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_modified(mut self, time: SystemTime) -> Self {
+        self.modified = Some(time);
         self
     }
 
@@ -252,7 +277,8 @@ impl NewFile {
             return Err(Error::new("write", &self.subject, kind));
         }
         let Finish { access, durability, .. } = self.finish;
-        mode.and_then(|mode| Ok(self.draft.finish(access, mode, durability)?))
+        let times = self.modified.map_or(Ok(()), |time| self.draft.set_modified(time));
+        mode.and_then(|mode| Ok(times.and_then(|()| self.draft.finish(access, mode, durability))?))
             .and_then(|()| publish(&mut self.draft))
             .map_err(|failure| failure.about("write", &self.subject))
     }

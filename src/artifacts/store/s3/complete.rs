@@ -13,9 +13,9 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, StatusCode};
-use object_store::PutPayload;
 use object_store::multipart::MultipartStore as _;
 use object_store::path::Path as StorePath;
+use object_store::{Attributes, PutMultipartOptions, PutPayload};
 use percent_encoding::utf8_percent_encode;
 use tokio::sync::Mutex;
 
@@ -30,8 +30,13 @@ use crate::error::{Error, ErrorKind, Result};
 const ANSWER_MAX: usize = 64 << 10;
 
 /// Starts an upload.
-pub(super) async fn begin(bucket: &Arc<Bucket>, at: StorePath) -> Result<Box<dyn Parts>> {
-    let id = bucket.store.create_multipart(&at).await;
+pub(super) async fn begin(
+    bucket: &Arc<Bucket>,
+    at: StorePath,
+    attributes: Attributes,
+) -> Result<Box<dyn Parts>> {
+    let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+    let id = bucket.store.create_multipart_opts(&at, options).await;
     let id = id.map_err(|error| store_error("put", at.as_ref(), error))?;
     let (bucket, answers) = (Arc::clone(bucket), Mutex::default());
     Ok(Box::new(Upload { bucket, at, id, answers }))

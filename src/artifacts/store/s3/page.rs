@@ -27,6 +27,7 @@ struct Object {
     key: Option<String>,
     size: Option<u64>,
     etag: Option<String>,
+    put_at: Option<i64>,
 }
 
 /// Reads a `ListBucketResult`.
@@ -44,6 +45,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
                 object.size = Some(text.trim().parse().map_err(|_| "listing has a bad size")?);
             }
             ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(text),
+            ["ListBucketResult", "Contents", "LastModified"] => {
+                object.put_at =
+                    chrono::DateTime::parse_from_rfc3339(text.trim()).ok().map(|time| time.timestamp());
+            }
             ["ListBucketResult", "Contents"] => objects.push(std::mem::take(&mut object)),
             ["ListBucketResult"] => whole = true,
             _ => {}
@@ -68,7 +73,7 @@ fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
     // As HTML forms do it: a plus is a space, and a real plus comes as %2B.
     let key =
         if encoded { percent_decode(key.replace('+', " ").as_bytes()).collect() } else { key.into_bytes() };
-    Ok(Listed { key, size, etag: object.etag.map(quoted) })
+    Ok(Listed { key, size, etag: object.etag.map(quoted), put_at: object.put_at })
 }
 
 /// A version as a header has it. Some servers leave the quotes out in a listing, and then it would be another one.
@@ -196,7 +201,8 @@ mod tests {
         for (index, key) in keys.iter().enumerate() {
             let key = percent_encode(key, NON_ALPHANUMERIC);
             xml.push_str(&format!(
-                "<Contents><Key>{key}</Key><Size>{index}</Size><ETag>&quot;{index}&quot;</ETag></Contents>"
+                "<Contents><Key>{key}</Key><Size>{index}</Size><ETag>&quot;{index}&quot;</ETag>\
+                 <LastModified>1970-01-01T00:00:00.123Z</LastModified></Contents>"
             ));
         }
         if let Some(token) = token {
@@ -219,7 +225,7 @@ mod tests {
             prop_assert_eq!(page.next, token);
             let wanted: Vec<_> = (0_u64..)
                 .zip(keys)
-                .map(|(size, key)| Listed { key, size, etag: Some(format!("\"{size}\"")) })
+                .map(|(size, key)| Listed { key, size, etag: Some(format!("\"{size}\"")), put_at: Some(0) })
                 .collect();
             prop_assert_eq!(page.objects, wanted);
         }

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
-use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG};
+use http::{HeaderMap, StatusCode};
 use object_store::client::HttpResponse;
 
 use super::client::{Bucket, transport};
+use crate::artifacts::store::attributes::Attributes;
 use crate::artifacts::store::object::Body;
 use crate::error::{ErrorKind, Result};
 
@@ -41,8 +42,16 @@ fn body(key: &str, response: HttpResponse) -> Body {
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
     let etag = header(ETAG).map(str::to_owned);
-    let subject = key.to_owned();
+    let (attributes, subject) = (said(key, response.headers()), key.to_owned());
     let chunks: BoxStream<'static, Result<Bytes>> =
         response.into_body().bytes_stream().map_err(move |error| transport("get", &subject, error)).boxed();
-    Body { size, etag, chunks }
+    Body { size, etag, attributes, chunks }
+}
+
+/// What the headers of an answer say of the file.
+pub(super) fn said(key: &str, headers: &HeaderMap) -> Attributes {
+    let words = headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str().strip_prefix("x-amz-meta-")?, value.to_str().ok()?)));
+    Attributes::read(key, words)
 }
