@@ -74,6 +74,10 @@ impl Remote {
         while let Some(object) =
             within(wait, "list", prefix, async { listing.next().await.transpose() }).await?
         {
+            // What a host has left that was trying out the store.
+            if client.prefix.is_scratch(&object.key) {
+                continue;
+            }
             if self.listed >= client.limits.objects {
                 self.cut = true;
                 let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)

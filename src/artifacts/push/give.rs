@@ -13,6 +13,7 @@ use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::report::{Held, Side};
 use crate::artifacts::state::{Intents, Known, Planned, Uploads};
+use crate::artifacts::store::{Compares, Condition};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -76,6 +77,7 @@ impl Artifacts {
             turn.report.left.add(&path, error);
         }
         lasting.extend(self.delete_all(&uploader, &mut turn, work.deletes, &unsent).await?);
+        turn.report.unconditional += uploader.unconditional();
         blocking("write", move || {
             let state = &turn.desk.places.state;
             turn.base.write(state)?;
@@ -247,6 +249,7 @@ impl Artifacts {
         if uploader.owns(&key, path, known).await? {
             intents.note_deletion(path)?;
             uploader.delete(&key, path).await?;
+            uploader.count(Condition::Always, Compares::Never);
             return Ok(true);
         }
         Ok(false)

@@ -9,10 +9,11 @@ use object_store::memory::InMemory;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
 
-use super::backend::Backend;
+use super::backend::{Backend, Conditions};
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
+use super::probe::Found;
 use super::retry::Retry;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
@@ -30,7 +31,10 @@ use cap_std::AmbientAuthority;
 ///
 /// [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
 #[derive(Clone, Debug)]
-pub struct Source(Arc<dyn Backend>);
+pub struct Source {
+    backend: Arc<dyn Backend>,
+    found: Arc<Found>,
+}
 
 impl Source {
     /// Uses `store` with its own listing.
@@ -42,14 +46,14 @@ impl Source {
     /// ```
     #[must_use]
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self(Arc::new(Generic::new(store)))
+        Self::of_backend(Arc::new(Generic::new(store)))
     }
 
     /// Uses `store` with its own listing, and signs URLs with it.
     #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     #[must_use]
     pub fn signing<S: ObjectStore + Signer>(store: Arc<S>) -> Self {
-        Self(Arc::new(Generic::signing(store)))
+        Self::of_backend(Arc::new(Generic::signing(store)))
     }
 
     /// Uses `store`, which holds its objects in memory: each is put in one request, and so on a condition, whatever its
@@ -62,7 +66,7 @@ impl Source {
     /// ```
     #[must_use]
     pub fn memory(store: Arc<InMemory>) -> Self {
-        Self(Arc::new(Generic::memory(store)))
+        Self::of_backend(Arc::new(Generic::memory(store)))
     }
 
     /// Uses the directory at `path`, beneath a [`Root`] and by raw names.
@@ -79,7 +83,7 @@ impl Source {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn local(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
-        Ok(Self(Arc::new(Local::new(Root::open_ambient(path, authority)?))))
+        Ok(Self::of_backend(Arc::new(Local::new(Root::open_ambient(path, authority)?))))
     }
 
     /// Uses an S3 bucket by raw keys, with the credentials, the endpoint and the client options of `builder`.
@@ -100,7 +104,7 @@ impl Source {
     /// ```
     #[cfg(feature = "aws")]
     pub fn s3(builder: object_store::aws::AmazonS3Builder) -> Result<Self> {
-        super::s3::open(builder).map(Self)
+        super::s3::open(builder).map(Self::of_backend)
     }
 
     /// Lists every object whose key starts with `prefix`, in the store's order.
@@ -108,20 +112,31 @@ impl Source {
     /// The stream ends after its first error.
     #[must_use]
     pub fn list(&self, prefix: &Prefix) -> BoxStream<'static, Result<Listed>> {
-        self.0.list(prefix.as_str(), Retry::default())
+        self.backend.list(prefix.as_str(), Retry::default())
     }
 
     /// Uses a store of a test's own.
     #[doc(hidden)]
     #[must_use]
     pub fn of_backend(backend: Arc<dyn Backend>) -> Self {
-        Self(backend)
+        Self { backend, found: Arc::default() }
     }
 
     /// The store itself; for the conformance suite.
     #[doc(hidden)]
     #[must_use]
     pub fn backend(&self) -> &dyn Backend {
-        &*self.0
+        &*self.backend
+    }
+
+    /// How the store checks the conditions of a put; what is still [`Compares::AsServer`](super::Compares::AsServer)
+    /// could not be found out.
+    pub(crate) async fn puts(&self, prefix: &Prefix, retry: Retry) -> Conditions {
+        self.found.puts(self.backend(), prefix, retry).await
+    }
+
+    /// The same for a completion of parts.
+    pub(crate) async fn completions(&self, prefix: &Prefix, retry: Retry) -> Conditions {
+        self.found.completions(self.backend(), prefix, retry).await
     }
 }

@@ -1,0 +1,147 @@
+//! What a server does with conditions, found out by trying.
+//!
+//! Problem: a server may take a condition and ignore it. Two hosts then overwrite each other although each has asked for
+//! the version that it knows, and no answer shows it.
+//!
+//! Defence: before the first call that relies on a condition, a scratch object is put, and put again on conditions that do not
+//! hold. Only a server that refuses these is relied on. What is found out holds for all copies of the source. What
+//! cannot be found out is not relied on, and is tried again by the next call.
+//!
+//! What remains: a server that compares without a lock is not found out. A host that dies meanwhile leaves a scratch object,
+//! which every listing skips.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use super::backend::{Backend, Compares, Conditions};
+use super::object::Condition;
+use super::retry::Retry;
+use crate::artifacts::key::Prefix;
+use crate::error::{ErrorKind, Result};
+
+/// A version that no object has.
+const WRONG: &str = "\"00000000000000000000000000000000\"";
+
+/// What was found out of a server, each once.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    puts: OnceCell<Conditions>,
+    completions: OnceCell<Conditions>,
+}
+
+impl Found {
+    /// How `store` checks the conditions of a put; what is still [`Compares::AsServer`] could not be found out.
+    pub(super) async fn puts(&self, store: &dyn Backend, prefix: &Prefix, retry: Retry) -> Conditions {
+        let claimed = store.abilities().put;
+        if !claimed.depends_on_the_server() {
+            return claimed;
+        }
+        let trial = async || Trial { store, scratch: prefix.scratch()?, retry }.puts(claimed).await;
+        self.puts.get_or_try_init(trial).await.copied().unwrap_or(claimed)
+    }
+
+    /// The same for a completion of parts.
+    pub(super) async fn completions(&self, store: &dyn Backend, prefix: &Prefix, retry: Retry) -> Conditions {
+        let claimed = store.abilities().complete;
+        if !claimed.depends_on_the_server() {
+            return claimed;
+        }
+        let trial = async || Trial { store, scratch: prefix.scratch()?, retry }.completions(claimed).await;
+        self.completions.get_or_try_init(trial).await.copied().unwrap_or(claimed)
+    }
+}
+
+/// One scratch object, and what is tried on it.
+struct Trial<'a> {
+    store: &'a dyn Backend,
+    scratch: String,
+    retry: Retry,
+}
+
+impl Trial<'_> {
+    async fn call<T, C: Future<Output = Result<T>>>(&self, mut call: impl FnMut() -> C) -> Result<T> {
+        let calls = self.retry.of("probe", Path::new(&self.scratch)).within(self.retry.silence());
+        calls.run(|_| call()).await
+    }
+
+    async fn put(&self, content: &'static str, condition: Condition<'_>) -> Result<Option<String>> {
+        self.call(|| self.store.put(&self.scratch, Bytes::from_static(content.as_bytes()), condition)).await
+    }
+
+    async fn puts(&self, claimed: Conditions) -> Result<Conditions> {
+        self.put("scratch", Condition::Always).await?;
+        let absent = self.put("absent", Condition::Absent).await;
+        let unchanged = self.put("unchanged", Condition::Unchanged(WRONG)).await;
+        self.clear().await;
+        verdict(claimed, absent, unchanged)
+    }
+
+    async fn completions(&self, claimed: Conditions) -> Result<Conditions> {
+        self.put("scratch", Condition::Always).await?;
+        let absent = self.complete(Condition::Absent).await;
+        let unchanged = self.complete(Condition::Unchanged(WRONG)).await;
+        self.clear().await;
+        verdict(claimed, absent, unchanged)
+    }
+
+    /// Removes the scratch object. If that fails, every listing skips it.
+    async fn clear(&self) {
+        let _ = self.call(|| self.store.delete(&self.scratch)).await;
+    }
+
+    /// Each needs an upload of its own: one that was completed is gone, which looks like a refusal.
+    async fn complete(&self, condition: Condition<'_>) -> Result<Option<String>> {
+        let parts = self.call(|| self.store.begin(&self.scratch)).await?;
+        let completed = async {
+            self.call(|| parts.put(Bytes::from_static(b"part"))).await?;
+            self.call(|| parts.complete(condition)).await
+        };
+        let completed = completed.await;
+        if completed.is_err() {
+            // The scratch object goes all the same.
+            let _ = self.call(|| parts.abort()).await;
+        }
+        completed
+    }
+}
+
+/// What the answers to two calls say, whose conditions did not hold.
+fn verdict(
+    claimed: Conditions,
+    absent: Result<Option<String>>,
+    unchanged: Result<Option<String>>,
+) -> Result<Conditions> {
+    Ok(Conditions { absent: kept(claimed.absent, absent)?, unchanged: kept(claimed.unchanged, unchanged)? })
+}
+
+fn kept(claimed: Compares, answer: Result<Option<String>>) -> Result<Compares> {
+    match answer.map_err(|error| (error.kind(), error)) {
+        _ if claimed != Compares::AsServer => Ok(claimed),
+        Ok(_) | Err((ErrorKind::Unsupported, _)) => Ok(Compares::Never),
+        Err((ErrorKind::AlreadyExists | ErrorKind::Busy | ErrorKind::NotFound, _)) => Ok(Compares::InOneStep),
+        Err((_, error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn only_a_refusal_shows_that_a_condition_is_kept() {
+        let answer = |kind| Err(Error::new("put", "k", kind));
+        let kept = |answer| kept(Compares::AsServer, answer).ok();
+        assert_eq!(kept(answer(ErrorKind::Busy)), Some(Compares::InOneStep));
+        assert_eq!(kept(answer(ErrorKind::AlreadyExists)), Some(Compares::InOneStep));
+        assert_eq!(kept(answer(ErrorKind::NotFound)), Some(Compares::InOneStep));
+        assert_eq!(kept(Ok(None)), Some(Compares::Never), "it was ignored");
+        assert_eq!(kept(answer(ErrorKind::Unsupported)), Some(Compares::Never));
+        assert_eq!(kept(answer(ErrorKind::Io)), None, "nobody knows");
+        assert_eq!(kept(answer(ErrorKind::Denied)), None);
+        let denied = super::kept(Compares::Never, answer(ErrorKind::Denied));
+        assert_eq!(denied.ok(), Some(Compares::Never), "it was not asked for");
+    }
+}
