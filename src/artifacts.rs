@@ -47,7 +47,13 @@
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.
 //!
 //! # Conditions
-//! A mirror remembers the version of each object, and a put asks for it. Whether the store compares and puts in one step:
+//! A mirror remembers the version of each object, and a put asks for it. Some servers take that condition and ignore it (s3rver,
+//! `rclone serve s3`). So where it depends on the server, the first put of a [`Source`] is preceded by a trial: a scratch object
+//! under the prefix is put on conditions that do not hold, and removed. Its key, `%=~probe-` and 32 digits, is that of no path,
+//! and every listing skips it. Where the server does not refuse these, or the trial is not permitted, each object is compared right
+//! before it is put, and [`SyncReport::unconditional`] counts it.
+//!
+//! Whether the store compares and puts in one step:
 //!
 //! | store | one request | in parts |
 //! |---|---|---|

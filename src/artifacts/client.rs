@@ -33,7 +33,7 @@ impl Client {
     /// The key of the object that holds what is at `path`.
     pub(crate) fn key(&self, path: &GuestPath, leaf: &Leaf) -> Result<String> {
         match leaf {
-            Leaf::Directory => self.prefix.marker(path, self.source.backend().abilities().markers),
+            Leaf::Directory => self.prefix.marker(path, self.source.keeps().markers),
             Leaf::File { .. } | Leaf::Link { .. } => self.prefix.key(path),
         }
     }

@@ -14,6 +14,7 @@
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
+use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName, SafePath, SessionId};
 
@@ -127,6 +128,20 @@ impl Prefix {
         (key.len() >= self.0.len()).then(|| self.path(key))
     }
 
+    /// A key that nobody else has, for an object that is put to see what the store does with it.
+    pub(crate) fn scratch(&self) -> Result<String> {
+        let random = unguessable().map_err(|errno| Error::from_errno("build key", &self.0, errno))?;
+        Ok(format!("{}{SCRATCH}{random}", self.0))
+    }
+
+    /// Whether `raw` is such a key.
+    pub(crate) fn is_scratch(&self, raw: &[u8]) -> bool {
+        let rest = raw.strip_prefix(self.0.as_bytes()).and_then(|rest| rest.strip_prefix(SCRATCH.as_bytes()));
+        let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let rest = rest.map(|rest| rest.strip_suffix(b"/").unwrap_or(rest));
+        rest.is_some_and(|random| random.len() == 32 && random.iter().all(is_hex))
+    }
+
     /// The path that `raw` holds: the exact inverse of [`key`](Self::key).
     ///
     /// # Errors
@@ -174,6 +189,9 @@ impl Prefix {
 const MARK: &str = "%=";
 /// What follows the key of a directory where a slash at the end is not kept. An escaped component is never empty.
 const MARKER: &str = "/%=";
+/// How the key of a scratch object goes on after the prefix, before 32 hexadecimal digits. No path has such a key, since a
+/// name of these characters is not escaped.
+const SCRATCH: &str = "%=~probe-";
 
 /// Adds one component of a key.
 fn escape(name: &[u8], key: &mut String) {
@@ -343,6 +361,23 @@ mod tests {
             let key = format!("{}{hostile}", prefix().as_str());
             assert!(prefix().marked(key.as_bytes()).is_none_or(|path| path.is_err()), "{hostile}");
         }
+    }
+
+    #[test]
+    fn scratch_key_is_the_key_of_no_path() {
+        let scratch = prefix().scratch().unwrap();
+        assert!(
+            prefix().is_scratch(scratch.as_bytes()) && prefix().is_scratch(format!("{scratch}/").as_bytes())
+        );
+        assert_eq!(prefix().path(scratch.as_bytes()).unwrap_err().kind(), ErrorKind::InvalidPath);
+        let random = "0123456789abcdef".repeat(2);
+        for name in [format!("~probe-{random}"), format!("%=~probe-{random}"), format!("~probe-{random}:")] {
+            let key = prefix().key(&GuestPath::new(&name).unwrap()).unwrap();
+            assert!(!prefix().is_scratch(key.as_bytes()), "{key}");
+            assert_eq!(prefix().path(key.as_bytes()).unwrap().as_str(), Some(name.as_str()));
+        }
+        assert!(!prefix().is_scratch(format!("x/{scratch}").as_bytes()));
+        assert!(!prefix().is_scratch(format!("{scratch}/x").as_bytes()));
     }
 
     proptest! {

@@ -41,9 +41,15 @@ pub struct Put {
     pub key: String,
     /// Whether it is in the store, too.
     pub uploaded: Result<()>,
+    /// Whether the store did not compare it in the same step, as [`SyncReport::unconditional`] counts it.
+    pub unconditional: bool,
 }
 
 impl Put {
+    fn failed(key: String, error: Error) -> Self {
+        Self { key, uploaded: Err(error), unconditional: false }
+    }
+
     /// Whether the object is in the store, too.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -179,11 +185,11 @@ impl Artifacts {
         .await?;
         let (desk, (mut base, mut intents, (digest, mode), fits)) = match (desk, known) {
             (Ok(desk), Some(known)) => (desk, known),
-            (Err(busy), _) => return Ok(Put { key, uploaded: Err(busy) }),
-            (Ok(_), None) => return Ok(Put { key, uploaded: Err(Error::new("put", path, ErrorKind::Busy)) }),
+            (Err(busy), _) => return Ok(Put::failed(key, busy)),
+            (Ok(_), None) => return Ok(Put::failed(key, Error::new("put", path, ErrorKind::Busy))),
         };
         if let Err(error) = fits {
-            return Ok(Put { key, uploaded: Err(error) });
+            return Ok(Put::failed(key, error));
         }
         let room = Room::beside(&self.client.limits, std::iter::empty());
         let uploader = Uploader::new(&self.client, &desk.places, room, Uploads::default());
@@ -208,7 +214,7 @@ impl Artifacts {
                     .with_detail("another host has changed the object")),
                 Ok(Uploaded::Over(error)) | Err(error) => Err(error),
             };
-        Ok(Put { key, uploaded })
+        Ok(Put { key, uploaded, unconditional: uploader.unconditional() > 0 })
     }
 
     /// Settles a conflict that [`SyncReport::conflicts`] has reported at `path`; returns whether there was one.

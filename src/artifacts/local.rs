@@ -127,7 +127,7 @@ impl Local {
         client.prefix.key(path)?;
         match metadata.file_type() {
             FileType::Directory => return Ok(Some(Leaf::Directory)),
-            FileType::Symlink if client.source.backend().abilities().attributes => {
+            FileType::Symlink if client.source.keeps().attributes => {
                 let text = root.read_link(path)?.into_os_string().into_vec();
                 self.looks.insert(path.clone(), look(None, metadata));
                 return Ok(Some(Leaf::Link { text }));
@@ -153,6 +153,11 @@ impl Local {
         let leaf = Leaf::read(file, path.as_path(), max_bytes)?;
         self.looks.insert(path.clone(), seen);
         Ok(Some(leaf))
+    }
+
+    /// Whether there is anything that a store can only keep if it keeps more than bytes.
+    pub(crate) fn wants_more_than_bytes(&self) -> bool {
+        self.tree.iter().any(|(_, leaf)| !matches!(leaf, Leaf::File { execute: false, .. }))
     }
 
     /// Whether a file that is not there may be there under another name, where nobody has looked.

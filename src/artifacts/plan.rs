@@ -6,7 +6,7 @@ use super::Artifacts;
 use super::options::{Deletions, SyncOptions};
 use super::remote::{Contents, Found};
 use super::state::Planned;
-use super::sync::Turn;
+use super::sync::{Turn, Writes};
 use crate::error::Result;
 use crate::name::GuestPath;
 use crate::report::Leftovers;
@@ -61,7 +61,7 @@ impl Artifacts {
     /// # }
     /// ```
     pub async fn plan(&self, options: &SyncOptions) -> Result<SyncPlan> {
-        let Turn { base, local, remote, report, .. } = self.begin(options).await?;
+        let Turn { base, local, remote, report, .. } = self.begin(options, Writes::HereOnly).await?;
         // Until it is read, an object that has changed is like nothing that anybody knows.
         let contents: Contents = remote
             .changed(&base, |_| None)

@@ -46,12 +46,19 @@ pub(crate) struct Found {
 /// The objects that were read, by path.
 pub(crate) type Contents = BTreeMap<GuestPath, Found>;
 
+/// An object that says that there is a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Marker {
+    pub(crate) key: String,
+    pub(crate) version: Version,
+}
+
 /// The objects under a prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Remote {
     pub(crate) objects: BTreeMap<GuestPath, Object>,
     /// The directories of which an object says that they are there.
-    pub(crate) markers: BTreeMap<GuestPath, Version>,
+    pub(crate) markers: BTreeMap<GuestPath, Marker>,
     /// Paths of which nothing can be said.
     pub(crate) unknown: BTreeSet<GuestPath>,
     /// Whether there may be more.
@@ -86,6 +93,10 @@ impl Remote {
         while let Some(object) =
             within(wait, "list", prefix, async { listing.next().await.transpose() }).await?
         {
+            // What a host has left that was trying out the store.
+            if client.prefix.is_scratch(&object.key) {
+                continue;
+            }
             if self.listed.max(self.markers.len() as u64) >= client.limits.objects {
                 self.cut = true;
                 let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)
@@ -118,7 +129,11 @@ impl Remote {
             }
             if is_marker {
                 match found.size {
-                    0 => drop(self.markers.insert(path, found.version)),
+                    0 => {
+                        // A key that is read as a path is text.
+                        let key = String::from_utf8_lossy(&object.key).into_owned();
+                        self.markers.insert(path, Marker { key, version: found.version });
+                    }
                     _ => {
                         let error = Error::new(OPERATION, &path, ErrorKind::NotRegular)
                             .with_detail("is the marker of a directory, and has content");
@@ -248,7 +263,7 @@ impl Remote {
             (_, Some(found), known) => {
                 (found.version.clone(), found.mode.or_else(|| known.and_then(|known| known.mode)))
             }
-            (Some(marker), None, _) => (marker.clone(), None),
+            (Some(marker), None, _) => (marker.version.clone(), None),
             // Not that of the listing, which may be spelled in another way.
             (None, None, Some(known)) => (known.version.clone(), known.mode),
             (None, None, None) => (Version::default(), None),

@@ -46,6 +46,9 @@ pub struct SyncReport {
     pub uploaded: u64,
     /// How many objects it has lost.
     pub deleted: u64,
+    /// How many objects were put or deleted that the store did not compare in the same step, since it cannot, or is not seen to.
+    /// Each was compared right before; what another host puts in between is lost. It does not make a call incomplete.
+    pub unconditional: u64,
     /// What both sides have changed. Both versions are kept, and `beside` is the name of the second one.
     pub conflicts: Vec<Conflict>,
     /// Deletions that were held back.

@@ -6,6 +6,7 @@ mod error;
 mod generic;
 mod local;
 mod object;
+mod probe;
 mod retry;
 #[cfg(feature = "aws")]
 mod s3;

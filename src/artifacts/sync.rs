@@ -36,6 +36,13 @@ use crate::error::Result;
 use crate::name::GuestPath;
 use crate::tree::{Conflict, Why, recover_from};
 
+/// Where a call makes changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writes {
+    HereOnly,
+    ToTheStore,
+}
+
 /// What one call knows.
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -63,7 +70,7 @@ impl Artifacts {
     /// As [`pull`](Self::pull).
     pub async fn restore(&self) -> Result<SyncReport> {
         let options = SyncOptions::default();
-        let mut turn = self.begin(&options).await?;
+        let mut turn = self.begin(&options, Writes::HereOnly).await?;
         turn.base = turn.base.emptied();
         self.take(turn, &options).await.map(|turn| self.end(turn))
     }
@@ -85,7 +92,7 @@ impl Artifacts {
     /// A guest that is running sees files change, each complete. No version that it has written is lost: it keeps its name, has
     /// one beside, or is in the trash if it is what was planned.
     pub async fn pull(&self, options: &SyncOptions) -> Result<SyncReport> {
-        let turn = self.begin(options).await?;
+        let turn = self.begin(options, Writes::HereOnly).await?;
         self.take(turn, options).await.map(|turn| self.end(turn))
     }
 
@@ -120,7 +127,7 @@ impl Artifacts {
     /// # }
     /// ```
     pub async fn mirror(&self, options: &SyncOptions) -> Result<SyncReport> {
-        let turn = self.begin(options).await?;
+        let turn = self.begin(options, Writes::ToTheStore).await?;
         self.give(turn, options).await.map(|turn| self.end(turn))
     }
 
@@ -134,7 +141,7 @@ impl Artifacts {
     /// # Races
     /// As [`pull`](Self::pull) and [`mirror`](Self::mirror).
     pub async fn sync(&self, options: &SyncOptions) -> Result<SyncReport> {
-        let turn = self.begin(options).await?;
+        let turn = self.begin(options, Writes::ToTheStore).await?;
         let mut turn = self.take(turn, options).await?;
         let scope = self.scope(options);
         let turn = blocking("mirror", move || {
@@ -159,10 +166,10 @@ impl Artifacts {
     }
 
     /// Ends what an earlier call has begun, and looks at both sides.
-    pub(super) async fn begin(&self, options: &SyncOptions) -> Result<Turn> {
+    pub(super) async fn begin(&self, options: &SyncOptions, writes: Writes) -> Result<Turn> {
         let desk = Desk::open(&self.session).await?;
         let (held, scope, artifacts) = (Arc::clone(&desk), self.scope(options), self.clone());
-        let (mut base, local, intents, conflicts) = blocking("mirror", move || {
+        let (mut base, mut local, intents, conflicts) = blocking("mirror", move || {
             let Desk { places, work, trash, .. } = &*held;
             let conflicts = recover_from(work, trash, &places.workspace)?;
             let base = Base::read(&places.state, artifacts.binding(places)?)?;
@@ -172,6 +179,18 @@ impl Artifacts {
             Ok((base, local, intents, conflicts))
         })
         .await?;
+        let (source, before) = (&self.client.source, self.client.source.keeps());
+        if writes == Writes::ToTheStore
+            && local.wants_more_than_bytes()
+            && source.try_out(&self.client.prefix, self.client.retry).await != before
+        {
+            let (held, scope) = (Arc::clone(&desk), self.scope(options));
+            (base, local) = blocking("mirror", move || {
+                let local = Local::scan(&held.places, &base, &scope)?;
+                Ok((base, local))
+            })
+            .await?;
+        }
         let progress = &self.client.progress;
         for (path, error) in local.tree.refused() {
             progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });

@@ -19,6 +19,8 @@ pub(crate) enum Act {
     Refuse(Answer),
     /// What it is asked for, and then answers this.
     ServeAndSay(Answer),
+    /// What it is asked for, and then another host puts an object at this path below the prefix of the session.
+    ServeAndPlant(&'static str),
 }
 
 type Headers = BTreeMap<String, String>;
@@ -32,6 +34,12 @@ struct State {
     count: u64,
     /// The headers of every request, by kind.
     log: BTreeMap<Ask, Vec<Headers>>,
+    /// The kinds of requests, in order.
+    order: Vec<Ask>,
+    /// Whether conditions are taken and ignored.
+    careless: bool,
+    /// The answer to all about scratch objects, if it is not served.
+    probes: Option<Answer>,
 }
 
 #[derive(Clone, Debug)]
@@ -53,8 +61,18 @@ impl Bucket {
                     let Some(request) = Request::read(&stream) else { return };
                     let before = bucket.begin(&request);
                     let serve = || bucket.state.lock().unwrap().serve(&request);
-                    let answer = match judge(&request, before) {
+                    let refusal = || bucket.state.lock().unwrap().probes.clone();
+                    let act = match request.is_probe() {
+                        true => refusal().map_or(Act::Serve, Act::Refuse),
+                        false => judge(&request, before),
+                    };
+                    let answer = match act {
                         Act::Serve => serve(),
+                        Act::ServeAndPlant(path) => {
+                            let answer = serve();
+                            bucket.plant(&format!("sessions/s1/{path}"));
+                            answer
+                        }
                         Act::Refuse(answer) => answer,
                         Act::ServeAndSay(answer) => {
                             serve();
@@ -104,10 +122,35 @@ impl Bucket {
         Source::new(Arc::new(builder.build().unwrap()))
     }
 
+    /// A bucket that gives this answer to all about scratch objects.
+    pub(crate) fn refusing_probes(answer: Answer) -> Self {
+        let bucket = Self::new(|_, _| Act::Serve);
+        bucket.state.lock().unwrap().probes = Some(answer);
+        bucket
+    }
+
+    /// The same bucket, which takes conditions and ignores them, as s3rver does.
+    pub(crate) fn careless(self) -> Self {
+        self.state.lock().unwrap().careless = true;
+        self
+    }
+
+    /// The kinds of all requests but those about scratch objects, in order.
+    pub(crate) fn order(&self) -> Vec<Ask> {
+        self.state.lock().unwrap().order.iter().copied().filter(|ask| *ask != Ask::Probe).collect()
+    }
+
+    /// Every key.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.state.lock().unwrap().objects.keys().cloned().collect()
+    }
+
     /// Notes a request; returns how many of the kind came before.
     fn begin(&self, request: &Request) -> usize {
         let mut state = self.state.lock().unwrap();
-        let of_kind = state.log.entry(request.ask).or_default();
+        let ask = if request.is_probe() { Ask::Probe } else { request.ask };
+        state.order.push(ask);
+        let of_kind = state.log.entry(ask).or_default();
         of_kind.push(request.headers.clone());
         of_kind.len() - 1
     }
@@ -199,6 +242,7 @@ impl State {
                 Answer::new(200, format!("<{xml}><ETag>&quot;v{version}&quot;</ETag></{xml}>"))
             }
             Ask::Abort => self.uploads.remove(upload).map_or_else(gone, |_| Answer::new(204, "")),
+            Ask::Probe => Answer::new(400, "a probe is one of the others"),
         }
     }
 
@@ -228,7 +272,7 @@ impl State {
         let absent = !request.headers.contains_key("if-none-match") || found.is_none();
         let same =
             request.headers.get("if-match").is_none_or(|wanted| found.map(etag).as_ref() == Some(wanted));
-        if !absent || !same || !generation {
+        if !self.careless && (!absent || !same || !generation) {
             return Err(error(412, "PreconditionFailed"));
         }
         self.count += 1;

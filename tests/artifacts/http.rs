@@ -17,7 +17,12 @@ pub(crate) enum Ask {
     Part,
     Complete,
     Abort,
+    /// Anything about a scratch object.
+    Probe,
 }
+
+/// How the key of a scratch object goes on after the prefix.
+pub(crate) const SCRATCH: &str = "%=~probe-";
 
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -64,6 +69,12 @@ impl Request {
         };
         let key = decoded(path.strip_prefix("/bucket/").unwrap_or_default());
         Some(Self { ask, key, query, headers, body })
+    }
+
+    /// Whether it is about a scratch object, by which the crate finds out what the store does with conditions.
+    pub(crate) fn is_probe(&self) -> bool {
+        let in_bulk = |window: &[u8]| window == SCRATCH.as_bytes();
+        self.key.contains(SCRATCH) || (self.key.is_empty() && self.body.windows(SCRATCH.len()).any(in_bulk))
     }
 }
 

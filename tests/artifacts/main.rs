@@ -5,6 +5,7 @@ mod bucket;
 mod bundle;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;
+mod conditions;
 mod conformance;
 mod faults;
 mod findings;

@@ -132,6 +132,10 @@ pub(crate) async fn objects(source: &Source) -> BTreeMap<String, Vec<u8>> {
     let mut objects = BTreeMap::new();
     for object in listed {
         let key = String::from_utf8(object.key).unwrap();
+        // A host that was killed may have left one; no listing of the crate shows it.
+        if key.contains(crate::http::SCRATCH) {
+            continue;
+        }
         objects.insert(key.strip_prefix(prefix().as_str()).unwrap().to_owned(), get_key(source, &key).await);
     }
     objects

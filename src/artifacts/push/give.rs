@@ -16,7 +16,7 @@ use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
 use crate::artifacts::state::{Intents, Known, Planned, Uploads, Version};
-use crate::artifacts::store::{Attributes, Condition, Kind};
+use crate::artifacts::store::{Attributes, Compares, Condition, Kind};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -87,6 +87,7 @@ impl Artifacts {
         self.unmark_all(&uploader, &mut turn, work.unmarks).await;
         // A directory in place of a store loses those that become empty.
         self.mark_all(&uploader, &mut turn, work.marks).await;
+        turn.report.unconditional += uploader.unconditional();
         blocking("write", move || {
             let state = &turn.desk.places.state;
             turn.base.write(state)?;
@@ -186,18 +187,16 @@ impl Artifacts {
         let key = self.client.key(path, &Leaf::Directory)?;
         let mut attributes = Attributes::default();
         (attributes.kind, attributes.mode) = (Kind::Directory, Some(0o755));
-        uploader.put_whole(&key, path, Bytes::new(), &attributes, Condition::Always).await
+        let store = self.client.source.backend();
+        uploader.call(path, 0, || store.put(&key, Bytes::new(), &attributes, Condition::Always)).await
     }
 
     /// Tells the store that directories are gone.
     async fn unmark_all(&self, uploader: &Uploader, turn: &mut Turn, paths: Vec<GuestPath>) {
         // One after the other: one may be in another.
         for path in paths {
-            let removed = match self.client.key(&path, &Leaf::Directory) {
-                Ok(key) => uploader.delete(&key, &path).await,
-                Err(error) => Err(error),
-            };
-            match removed {
+            let Some(marker) = turn.remote.markers.get(&path) else { continue };
+            match uploader.delete(&marker.key, &path).await {
                 Ok(()) => {
                     turn.report.deleted += 1;
                     turn.base.remove(&path);
@@ -309,6 +308,7 @@ impl Artifacts {
         if uploader.owns(&key, path, known).await? {
             intents.note_deletion(path)?;
             uploader.delete(&key, path).await?;
+            uploader.count(Condition::Always, Compares::Never);
             return Ok(true);
         }
         Ok(false)
@@ -318,7 +318,7 @@ impl Artifacts {
 impl Turn {
     /// Decides what is done to the store.
     fn work(&self, client: &Client, options: &SyncOptions) -> Work {
-        let keeps_attributes = client.source.backend().abilities().attributes;
+        let keeps_attributes = client.source.keeps().attributes;
         let Self { base, local, remote, contents, .. } = self;
         let (was, there) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use super::uploader::{Content, Uploader, read};
 use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
-use crate::artifacts::store::{Condition, Parts, Retry};
+use crate::artifacts::store::{Compares, Condition, Parts, Retry};
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::ContainedFile;
@@ -51,18 +51,22 @@ impl Uploader {
         content: &Content<'_>,
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
+        let (limit, compares) =
+            (self.retry.deadline(content.leaf.size()), self.completions().await.of(condition));
         // Not every store checks the condition of a completion.
         self.call(content.path, 0, || self.compare(key, condition)).await?;
-        let limit = self.retry.deadline(content.leaf.size());
         let complete = |_| async {
             match parts.complete(condition).await {
                 Err(error) if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {
-                    parts.complete(Condition::Always).await
+                    Ok((parts.complete(Condition::Always).await?, Compares::Never))
                 }
-                result => result,
+                result => Ok((result?, compares)),
             }
         };
-        self.retry_of_parts().about(&self.progress, content.path).within(limit).run(complete).await
+        let calls = self.retry_of_parts().about(&self.progress, content.path).within(limit);
+        let (etag, compared) = calls.run(complete).await?;
+        self.count(condition, compared);
+        Ok(etag)
     }
 
     /// As often as the store lets a part or a completion be sent again.

@@ -1,18 +1,19 @@
 //! What all uploads of one call share: the store, the room that is left, the memory for content on its way.
 
 use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
 use crate::artifacts::state::{FileId, Known, Places, Uploads, Version};
 use crate::artifacts::store::{
-    Attributes, Compares, Condition, Kind, Parts, Retry, Source, changed, is_transient,
+    Attributes, Compares, Condition, Conditions, Kind, Parts, Retry, Source, changed, is_transient,
 };
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +38,9 @@ pub(crate) struct Uploader {
     memory: Semaphore,
     pub(super) room: Mutex<Room>,
     pub(super) uploads: Uploads,
+    puts: OnceCell<Conditions>,
+    completions: OnceCell<Conditions>,
+    unconditional: AtomicU64,
 }
 
 /// What the limits leave for files that are still to be uploaded.
@@ -193,10 +197,13 @@ impl Uploader {
             memory: Semaphore::new(MEMORY),
             room: Mutex::new(room),
             uploads,
+            puts: OnceCell::new(),
+            completions: OnceCell::new(),
+            unconditional: AtomicU64::new(0),
         }
     }
 
-    /// One put, retried. A store that cannot put on a condition is asked first and put to afterwards.
+    /// One put, retried. Where the store is not seen to keep the condition, it is asked first.
     pub(super) async fn put_whole(
         &self,
         key: &str,
@@ -206,19 +213,45 @@ impl Uploader {
         condition: Condition<'_>,
     ) -> Result<Option<String>> {
         let store = self.source.backend();
-        let asks = store.abilities().put.of(condition) != Compares::Never;
-        self.call(path, bytes.len() as u64, || async {
-            if asks {
-                match store.put(key, bytes.clone(), attributes, condition).await {
-                    Err(error)
-                        if error.kind() == ErrorKind::Unsupported && condition != Condition::Always => {}
-                    done => return done,
-                }
+        let compares = self.puts().await.of(condition);
+        let put = self.call(path, bytes.len() as u64, || async {
+            if compares != Compares::InOneStep {
+                self.compare(key, condition).await?;
             }
-            self.compare(key, condition).await?;
-            store.put(key, bytes.clone(), attributes, Condition::Always).await
-        })
-        .await
+            let sent = if compares == Compares::Never { Condition::Always } else { condition };
+            match store.put(key, bytes.clone(), attributes, sent).await {
+                Err(error) if error.kind() == ErrorKind::Unsupported && sent != Condition::Always => {
+                    self.compare(key, condition).await?;
+                    Ok((store.put(key, bytes.clone(), attributes, Condition::Always).await?, Compares::Never))
+                }
+                done => Ok((done?, compares)),
+            }
+        });
+        let (etag, compared) = put.await?;
+        self.count(condition, compared);
+        Ok(etag)
+    }
+
+    /// Counts what was put or deleted, unless the store has compared it in the same step.
+    pub(super) fn count(&self, condition: Condition<'_>, compared: Compares) {
+        if condition == Condition::Always || compared != Compares::InOneStep {
+            self.unconditional.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many were put or deleted that the store did not compare in the same step.
+    pub(crate) fn unconditional(&self) -> u64 {
+        self.unconditional.load(Ordering::Relaxed)
+    }
+
+    /// How the store checks the condition of a put; found out once in a call, even if it cannot be found out.
+    async fn puts(&self) -> Conditions {
+        *self.puts.get_or_init(|| self.source.puts(&self.prefix, self.retry)).await
+    }
+
+    /// The same for a completion.
+    pub(super) async fn completions(&self) -> Conditions {
+        *self.completions.get_or_init(|| self.source.completions(&self.prefix, self.retry)).await
     }
 
     /// Removes the object `key`.

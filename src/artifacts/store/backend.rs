@@ -135,6 +135,10 @@ impl Conditions {
         Self { absent: compares, unchanged: compares }
     }
 
+    pub(super) fn depends_on_the_server(&self) -> bool {
+        [self.absent, self.unchanged].contains(&Compares::AsServer)
+    }
+
     /// How the store checks `condition`.
     pub(crate) fn of(&self, condition: Condition<'_>) -> Compares {
         match condition {

@@ -11,10 +11,11 @@ use object_store::signer::Signer;
 
 #[cfg(any(feature = "azure", feature = "gcp"))]
 use super::attributes::Dialect;
-use super::backend::Backend;
+use super::backend::{Backend, Conditions};
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
+use super::probe::{Found, Keeps};
 use super::retry::Retry;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
@@ -32,7 +33,10 @@ use cap_std::AmbientAuthority;
 ///
 /// [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
 #[derive(Clone, Debug)]
-pub struct Source(Arc<dyn Backend>);
+pub struct Source {
+    backend: Arc<dyn Backend>,
+    found: Arc<Found>,
+}
 
 impl Source {
     /// Uses `store` with its own listing.
@@ -44,14 +48,14 @@ impl Source {
     /// ```
     #[must_use]
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self(Arc::new(Generic::new(store)))
+        Self::of_backend(Arc::new(Generic::new(store)))
     }
 
     /// Uses `store` with its own listing, and signs URLs with it.
     #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     #[must_use]
     pub fn signing<S: ObjectStore + Signer>(store: Arc<S>) -> Self {
-        Self(Arc::new(Generic::signing(store)))
+        Self::of_backend(Arc::new(Generic::signing(store)))
     }
 
     /// Uses `store`, which holds its objects in memory: each is put in one request, and so on a condition, whatever its
@@ -64,7 +68,7 @@ impl Source {
     /// ```
     #[must_use]
     pub fn memory(store: Arc<InMemory>) -> Self {
-        Self(Arc::new(Generic::memory(store)))
+        Self::of_backend(Arc::new(Generic::memory(store)))
     }
 
     /// Uses the directory at `path`, beneath a [`Root`] and by raw names.
@@ -81,7 +85,7 @@ impl Source {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn local(path: impl AsRef<Path>, authority: AmbientAuthority) -> Result<Self> {
-        Ok(Self(Arc::new(Local::new(Root::open_ambient(path, authority)?))))
+        Ok(Self::of_backend(Arc::new(Local::new(Root::open_ambient(path, authority)?))))
     }
 
     /// Uses an S3 bucket by raw keys, with the credentials, the endpoint and the client options of `builder`.
@@ -102,7 +106,7 @@ impl Source {
     /// ```
     #[cfg(feature = "aws")]
     pub fn s3(builder: object_store::aws::AmazonS3Builder) -> Result<Self> {
-        super::s3::open(builder).map(Self)
+        super::s3::open(builder).map(Self::of_backend)
     }
 
     /// Uses a bucket of Google Cloud Storage.
@@ -112,7 +116,7 @@ impl Source {
     #[cfg(feature = "gcp")]
     pub fn gcs(builder: object_store::gcp::GoogleCloudStorageBuilder) -> Result<Self> {
         let store = builder.build().map_err(not_a_store)?;
-        Ok(Self(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Gcs))))
+        Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Gcs))))
     }
 
     /// Uses a container of Azure Blob Storage.
@@ -122,7 +126,7 @@ impl Source {
     #[cfg(feature = "azure")]
     pub fn azure(builder: object_store::azure::MicrosoftAzureBuilder) -> Result<Self> {
         let store = builder.build().map_err(not_a_store)?;
-        Ok(Self(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
+        Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
     }
 
     /// Lists every object whose key starts with `prefix`, in the store's order.
@@ -130,21 +134,42 @@ impl Source {
     /// The stream ends after its first error.
     #[must_use]
     pub fn list(&self, prefix: &Prefix) -> BoxStream<'static, Result<Listed>> {
-        self.0.list(prefix.as_str(), Retry::default())
+        self.backend.list(prefix.as_str(), Retry::default())
     }
 
     /// Uses a store of a test's own.
     #[doc(hidden)]
     #[must_use]
     pub fn of_backend(backend: Arc<dyn Backend>) -> Self {
-        Self(backend)
+        Self { backend, found: Arc::default() }
     }
 
     /// The store itself; for the conformance suite.
     #[doc(hidden)]
     #[must_use]
     pub fn backend(&self) -> &dyn Backend {
-        &*self.0
+        &*self.backend
+    }
+
+    /// How the store checks the conditions of a put; what is still [`Compares::AsServer`](super::Compares::AsServer)
+    /// could not be found out.
+    pub(crate) async fn puts(&self, prefix: &Prefix, retry: Retry) -> Conditions {
+        self.found.puts(self.backend(), prefix, retry).await
+    }
+
+    /// What the store keeps of a file besides its bytes, by a trial that writes to the store.
+    pub(crate) async fn try_out(&self, prefix: &Prefix, retry: Retry) -> Keeps {
+        self.found.keeps(self.backend(), prefix, retry).await
+    }
+
+    /// The same, as far as it is known without a trial.
+    pub(crate) fn keeps(&self) -> Keeps {
+        self.found.known(self.backend())
+    }
+
+    /// The same for a completion of parts.
+    pub(crate) async fn completions(&self, prefix: &Prefix, retry: Retry) -> Conditions {
+        self.found.completions(self.backend(), prefix, retry).await
     }
 }
 
