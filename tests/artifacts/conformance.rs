@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beneath::artifacts::conformance::{Attributes, Backend, Body, Compares, Condition};
+use beneath::artifacts::conformance::{Attributes, Backend, Body, Compares, Condition, Kind};
 use beneath::artifacts::{Retry, Source};
 use beneath::{Error, ErrorKind};
 use beneath_kit::rig::Table;
@@ -21,7 +21,7 @@ use crate::{servers, support};
 /// Checks one thing on a store, at keys that start with the given prefix.
 type Claim = fn(Source, String) -> BoxFuture<'static, ()>;
 
-const CLAIMS: [(&str, Claim); 17] = [
+const CLAIMS: [(&str, Claim); 19] = [
     ("what is put is what is read", |store, at| Box::pin(put_and_get(store, at))),
     ("what is not there is not found", |store, at| Box::pin(missing(store, at))),
     ("put, head, get and list report one version", |store, at| Box::pin(one_version(store, at))),
@@ -39,6 +39,8 @@ const CLAIMS: [(&str, Claim); 17] = [
     ("a completion that wants no object overwrites none", |store, at| Box::pin(complete_absent(store, at))),
     ("a large object in one request is whole", |store, at| Box::pin(large(store, at))),
     ("a URL is signed, or the store says that it signs none", |store, at| Box::pin(sign(store, at))),
+    ("an object keeps what it says of its file", |store, at| Box::pin(attributes(store, at))),
+    ("a directory is an object of its own, and is listed", |store, at| Box::pin(marker(store, at))),
 ];
 
 /// Every backend, and every server by raw keys and through object_store's own client.
@@ -107,6 +109,51 @@ async fn every_store_keeps_every_claim_that_it_is_not_known_to_break() {
     let result = format!("{} stores, {} surprises", found.len(), wrong.len());
     println!("{result}: {:?}", table.write(&std::env::temp_dir(), 0, &result).unwrap());
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What was put in one request and in parts is said again by a head and by a get.
+async fn attributes(source: Source, at: String) {
+    let store = source.backend();
+    let mut said = Attributes::NONE;
+    (said.kind, said.mode, said.put_id) = (Kind::Link, Some(0o777), Some("id".to_owned()));
+    let is_local = store.identity().starts_with("directory");
+    let keys =
+        if is_local { vec![format!("{at}whole")] } else { vec![format!("{at}whole"), format!("{at}parts")] };
+    for key in &keys {
+        if key.ends_with("whole") {
+            store.put(key, "text".into(), &said, Condition::Always).await.unwrap();
+        } else {
+            let upload = store.begin(key, &said).await.unwrap();
+            upload.put("text".into()).await.unwrap();
+            upload.complete(Condition::Always).await.unwrap();
+        }
+        let found = [
+            store.head(key).await.unwrap().unwrap().attributes,
+            store.get(key, None).await.unwrap().attributes,
+        ];
+        for found in found {
+            assert_eq!(found.kind, Kind::Link, "{key}");
+            assert!(is_local || found == said, "{key}: {found:?}");
+        }
+    }
+    // The same bytes with other words.
+    store.put(&keys[0], "text".into(), &Attributes::NONE, Condition::Always).await.unwrap();
+    assert_eq!(store.head(&keys[0]).await.unwrap().unwrap().attributes.kind, Kind::File);
+}
+
+async fn marker(source: Source, at: String) {
+    let store = source.backend();
+    if !store.abilities().markers {
+        return;
+    }
+    let (key, mut said) = (format!("{at}d/"), Attributes::NONE);
+    said.kind = Kind::Directory;
+    store.put(&key, "".into(), &said, Condition::Always).await.unwrap();
+    assert_eq!(keys(store, &at).await, [key.as_str()]);
+    assert!(store.head(&format!("{at}d")).await.is_ok_and(|found| found.is_none()));
+    assert_eq!(store.head(&key).await.unwrap().unwrap().size, 0);
+    store.delete(&key).await.unwrap();
+    assert!(keys(store, &at).await.is_empty());
 }
 
 /// Keys that a path type rewrites or does not take.

@@ -7,7 +7,6 @@
 
 mod odd;
 mod survives;
-mod tools;
 mod yard;
 
 use std::fs;
@@ -16,11 +15,11 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use beneath::{ErrorKind, TreeOptions};
+use beneath_kit::tools::{self, Tool, run, succeeds};
 use beneath_kit::{Likeness, is_root, skip};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use survives::survives;
-use tools::{Tool, run, succeeds};
 use yard::Yard;
 
 #[test]

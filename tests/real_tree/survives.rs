@@ -9,9 +9,9 @@ use beneath::{
     Entry, ErrorKind, GuestPath, HardLinks, MessageId, Policy, Result, Root, Session, TreeOptions, WalkLimits,
 };
 use beneath_kit::likeness::{EXECUTE, Likeness, hash_of};
+use beneath_kit::tools::run;
 use beneath_kit::{is_root, skip};
 
-use crate::tools::run;
 use crate::yard::Yard;
 
 const MOST: u64 = 64 << 20;

@@ -165,7 +165,9 @@ impl Artifacts {
     }
 
     /// Tells the store of empty directories.
-    async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, paths: Vec<GuestPath>) {
+    async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, mut paths: Vec<GuestPath>) {
+        // Where a file could not be deleted it stays, and is reported.
+        paths.retain(|path| turn.base.get(path).is_none_or(|known| known.leaf == Leaf::Directory));
         let marked = stream::iter(paths).map(|path| async move {
             let marked = self.mark(uploader, &path).await;
             (path, marked)
@@ -407,12 +409,13 @@ impl Work {
     fn directories(&mut self, turn: &Turn, was: &Tree, there: &Tree) {
         let Turn { local, remote, .. } = turn;
         let empty = local.tree.iter().filter(|(_, leaf)| **leaf == Leaf::Directory);
+        let going: BTreeSet<&GuestPath> = self.deletes.iter().collect();
         let unmarked = empty.filter(|(path, _)| {
-            !remote.markers.contains_key(path) && (there.is_absent(path) || there.is_directory(path))
+            let free = there.is_absent(path) || there.is_directory(path) || going.contains(path);
+            free && !remote.markers.contains_key(path)
         });
         self.marks.extend(unmarked.map(|(path, _)| path.clone()));
         // What was left of a directory when it had something in it. Its last file goes now.
-        let going: BTreeSet<&GuestPath> = self.deletes.iter().collect();
         let emptied = remote.markers.keys().filter(|path| {
             let gone =
                 was.is_directory(path) && !local.tree.is_directory(path) && !local.tree.is_unknown(path);

@@ -398,6 +398,10 @@ fn open(root: &Root, path: &str) -> Result<(Head, Content)> {
             let (size, etag) = (text.len() as u64, Some(version_of_link(&text)));
             return Ok((Head { size, etag, attributes }, Content::Text(text)));
         }
+        // It is no object, and may be a directory of others.
+        Err(_) if root.metadata(path).is_ok_and(|found| found.is_dir()) => {
+            return Err(Error::new("get", path, ErrorKind::NotFound));
+        }
         file => file?,
     };
     let metadata = file.metadata();

@@ -7,6 +7,7 @@
 //! | add an attack that a guest makes without end | [`race`] |
 //! | compare sequences of operations with a tree in memory | [`model`] |
 //! | say what an agent means by a path that it writes | [`spelling`] |
+//! | let git, npm, python and cargo make a tree | [`tools`] |
 //! | compare two trees as those see them who work in them | [`likeness`] |
 //! | write a test in a root with a canary beside it | [`arena`] |
 //! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
@@ -30,6 +31,7 @@ pub mod scene;
 pub mod snapshot;
 pub mod spelling;
 pub mod strikes;
+pub mod tools;
 pub mod trace;
 pub mod world;
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use beneath_kit::env::REAL_TREE;
-use beneath_kit::skip;
+use crate::env::REAL_TREE;
+use crate::skip;
 
 /// Packages with programs in `.bin`, and without dependencies.
 const PACKAGES: [&str; 2] = ["semver@7.6.3", "mkdirp@3.0.1"];
@@ -19,12 +19,14 @@ fn missing(why: &str) {
     skip(why);
 }
 
-pub(crate) struct Tool(OsString);
+/// A program of this machine.
+#[derive(Debug)]
+pub struct Tool(OsString);
 
 impl Tool {
     /// A program that succeeds with these arguments.
     #[track_caller]
-    pub(crate) fn find(program: &str, arguments: &[&str]) -> Option<Self> {
+    pub fn find(program: &str, arguments: &[&str]) -> Option<Self> {
         let tool = Self(program.into());
         match tool.at(Path::new("/"), arguments).output() {
             Ok(output) if output.status.success() => return Some(tool),
@@ -34,12 +36,12 @@ impl Tool {
         None
     }
 
-    pub(crate) fn at_path(program: &Path) -> Self {
+    pub fn at_path(program: &Path) -> Self {
         Self(program.into())
     }
 
     /// The program with arguments, in a directory, without what a person or cargo has set for others.
-    pub(crate) fn at(&self, dir: &Path, arguments: &[&str]) -> Command {
+    pub fn at(&self, dir: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.0);
         command.args(arguments).current_dir(dir).stdin(Stdio::null());
         for (name, value) in [
@@ -72,7 +74,7 @@ fn last_line(text: &[u8]) -> String {
 
 /// What a command prints, once it has succeeded.
 #[track_caller]
-pub(crate) fn run(command: &mut Command) -> String {
+pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
@@ -80,12 +82,12 @@ pub(crate) fn run(command: &mut Command) -> String {
 }
 
 #[track_caller]
-pub(crate) fn succeeds(command: &mut Command) {
+pub fn succeeds(command: &mut Command) {
     run(command);
 }
 
 /// Makes a repository with packed and loose objects, tags, hooks, a link and a program, and clones it.
-pub(crate) fn clone_repository(git: &Tool, origin: &Path, clone: &Path) {
+pub fn clone_repository(git: &Tool, origin: &Path, clone: &Path) {
     fs::create_dir_all(origin.join("src")).unwrap();
     let git = |dir: &Path, arguments: &[&str]| succeeds(&mut git.at(dir, arguments));
     git(origin, &["init", "-q", "-b", "main"]);
@@ -119,7 +121,7 @@ pub(crate) fn clone_repository(git: &Tool, origin: &Path, clone: &Path) {
 }
 
 /// Installs the packages; false if there is no registry, or no network to it.
-pub(crate) fn install_packages(npm: &Tool, project: &Path, cache: &Path) -> bool {
+pub fn install_packages(npm: &Tool, project: &Path, cache: &Path) -> bool {
     fs::create_dir_all(project).unwrap();
     fs::write(project.join("package.json"), r#"{ "name": "project", "version": "1.0.0", "private": true }"#)
         .unwrap();
@@ -137,7 +139,7 @@ pub(crate) fn install_packages(npm: &Tool, project: &Path, cache: &Path) -> bool
 }
 
 /// Makes a package without dependencies and builds it.
-pub(crate) fn build_package(cargo: &Tool, package: &Path) {
+pub fn build_package(cargo: &Tool, package: &Path) {
     fs::create_dir_all(package.join("src")).unwrap();
     let manifest = "[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[workspace]\n";
     fs::write(package.join("Cargo.toml"), manifest).unwrap();

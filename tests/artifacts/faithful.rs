@@ -1,0 +1,248 @@
+//! A tree that went to a store and came back on another host is the same tree: kinds, modes, times, links, empty directories.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use beneath::artifacts::{Source, SyncOptions};
+use beneath_kit::tools::{self, Tool, run, succeeds};
+
+use crate::servers;
+use crate::support::{self, Home};
+
+/// What is beneath a directory: of files mode, time and content, of links the text, and every directory.
+fn facts(top: &Path) -> BTreeMap<String, String> {
+    let entries = walkdir::WalkDir::new(top).min_depth(1).into_iter().map(Result::unwrap);
+    let fact = |entry: walkdir::DirEntry| {
+        let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+        let fact = match () {
+            () if metadata.is_dir() => "directory".to_owned(),
+            () if metadata.is_symlink() => format!("link to {}", text(&fs::read_link(path).unwrap())),
+            () => {
+                let content = beneath_kit::likeness::hash_of(&fs::read(path).unwrap());
+                let (mode, seconds) = (metadata.mode() & 0o777, metadata.mtime());
+                format!("{mode:o} {seconds}.{:09} {content:x}", metadata.mtime_nsec())
+            }
+        };
+        (text(path.strip_prefix(top).unwrap()), fact)
+    };
+    entries.map(fact).collect()
+}
+
+fn text(path: &Path) -> String {
+    path.as_os_str().as_bytes().escape_ascii().to_string()
+}
+
+/// Every store that keeps more than bytes, and every server whatever it keeps.
+async fn stores() -> Vec<(&'static str, Source, bool)> {
+    let mut stores = vec![("memory", support::memory(), true), ("directory", support::local().1, true)];
+    for (name, server) in servers::S3 {
+        if let Some(server) = server() {
+            let faithful = matches!(name, "moto" | "SeaweedFS");
+            stores.push((name, server.bucket().await.1, faithful));
+        }
+    }
+    stores
+}
+
+fn write(path: &Path, content: &str, mode: u32, seconds: u64, nanos: u32) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+    let time = UNIX_EPOCH + Duration::new(seconds, nanos);
+    fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Mirrors `one`, restores on a new host, and compares. Returns that host.
+async fn comes_back(name: &str, source: &Source, one: &Home, faithful: bool) -> Option<Home> {
+    let mirrored = one.artifacts(source).mirror(&SyncOptions::default()).await.unwrap();
+    let two = Home::new();
+    let restored = two.artifacts(source).restore().await.unwrap();
+    if !mirrored.is_complete() || !restored.is_complete() {
+        assert!(!faithful, "{name}: {mirrored:#?} {restored:#?}");
+        // What it says that it keeps is there.
+        assert!(
+            mirrored.left.total + mirrored.failed.total + restored.left.total > 0,
+            "{name}: {mirrored:?}"
+        );
+        return None;
+    }
+    let (here, there) = (facts(&one.workspace("")), facts(&two.workspace("")));
+    for (path, fact) in &here {
+        assert_eq!(Some(fact), there.get(path), "{name}: {path}");
+    }
+    assert_eq!(here.len(), there.len(), "{name}: {there:#?}");
+    two.assert_clean();
+    Some(two)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn modes_times_links_and_directories_come_back_from_every_store() {
+    let one = Home::new();
+    let at = |name: &str| one.workspace(name);
+    write(&at("run.sh"), "#!/bin/sh", 0o755, 1_700_000_000, 123_456_789);
+    write(&at("secret"), "key", 0o600, 1, 0);
+    write(&at("shared"), "", 0o664, 4_000_000_000, 1);
+    write(&at("pack/objects"), "read only", 0o444, 1_600_000_000, 0);
+    write(&at("Q3: plan?.md"), "odd", 0o640, 1_500_000_000, 5);
+    write(&at("large"), &"x".repeat(9 << 20), 0o750, 1_400_000_000, 7);
+    symlink("../nowhere", at("dangling")).unwrap();
+    symlink("/etc/passwd", at("absolute")).unwrap();
+    symlink("run.sh", at("pack/latest")).unwrap();
+    symlink(std::ffi::OsStr::from_bytes(b"\xff\n"), at("odd text")).unwrap();
+    fs::create_dir_all(at("empty/inner")).unwrap();
+    fs::create_dir(at("d: odd")).unwrap();
+    fs::create_dir(at("other")).unwrap();
+    fs::hard_link(at("run.sh"), at("other/second name")).unwrap();
+    for (name, source, faithful) in stores().await {
+        let Some(two) = comes_back(name, &source, &one, faithful).await else { continue };
+        // Nothing is left to do on either side.
+        for home in [&one, &two] {
+            let again = home.artifacts(&source).sync(&SyncOptions::default()).await.unwrap();
+            let done = (again.placed, again.removed, again.uploaded, again.deleted);
+            assert_eq!((done, again.is_complete()), ((0, 0, 0, 0), true), "{name}: {again:?}");
+        }
+    }
+}
+
+/// Each change of one host arrives at the other, whatever kind of thing it makes of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_change_of_kind_arrives_at_another_host() {
+    type Edit = fn(&Path);
+    let edits: [(&str, Edit); 12] = [
+        ("a link gets another text", |top| {
+            fs::remove_file(top.join("link")).unwrap();
+            symlink("elsewhere", top.join("link")).unwrap();
+        }),
+        ("a file gets another mode", |top| {
+            fs::set_permissions(top.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
+        }),
+        ("a file can be executed", |top| {
+            fs::set_permissions(top.join("file"), fs::Permissions::from_mode(0o755)).unwrap();
+        }),
+        ("a file becomes a link with its content as text", |top| {
+            fs::write(top.join("same"), "text").unwrap();
+        }),
+        ("and back", |top| {
+            fs::remove_file(top.join("same")).unwrap();
+            symlink("text", top.join("same")).unwrap();
+        }),
+        ("a link becomes a directory", |top| {
+            fs::remove_file(top.join("link")).unwrap();
+            fs::create_dir(top.join("link")).unwrap();
+        }),
+        ("an empty directory gets a file", |top| fs::write(top.join("link/x"), "x").unwrap()),
+        ("a directory becomes empty", |top| fs::remove_file(top.join("link/x")).unwrap()),
+        ("an empty directory goes", |top| fs::remove_dir(top.join("link")).unwrap()),
+        ("a directory that was empty goes with a file", |top| fs::remove_dir_all(top.join("dir")).unwrap()),
+        ("nested empty directories", |top| fs::create_dir_all(top.join("p/q/r")).unwrap()),
+        ("an empty directory becomes a file", |top| {
+            fs::remove_dir_all(top.join("p")).unwrap();
+            fs::write(top.join("p"), "p").unwrap();
+        }),
+    ];
+    for (name, source, faithful) in stores().await {
+        let (one, two) = (Home::new(), Home::new());
+        let (first, second) = (one.artifacts(&source), two.artifacts(&source));
+        let options = SyncOptions::default();
+        for other in 0..30 {
+            fs::write(one.workspace(&format!("other{other}")), format!("{other}")).unwrap();
+        }
+        write(&one.workspace("file"), "content", 0o600, 1, 0);
+        symlink("somewhere", one.workspace("link")).unwrap();
+        fs::create_dir(one.workspace("dir")).unwrap();
+        if !first.mirror(&options).await.unwrap().is_complete() {
+            assert!(!faithful, "{name}");
+            continue;
+        }
+        fs::write(one.workspace("dir/now with a file"), "x").unwrap();
+        for (edit, make) in edits {
+            make(&one.workspace(""));
+            for _ in 0..2 {
+                let mirrored = first.mirror(&options).await.unwrap();
+                if mirrored.is_complete() {
+                    break;
+                }
+            }
+            let (mirrored, pulled) =
+                (first.mirror(&options).await.unwrap(), second.pull(&options).await.unwrap());
+            assert!(mirrored.is_complete() && mirrored.uploaded == 0, "{name}, {edit}: {mirrored:?}");
+            assert!(pulled.is_complete(), "{name}, {edit}: {pulled:?}");
+            let (mut here, mut there) = (facts(&one.workspace("")), facts(&two.workspace("")));
+            // Another mode alone comes with the next content.
+            for side in [&mut here, &mut there].into_iter().filter(|_| edit == "a file gets another mode") {
+                side.remove("file");
+            }
+            assert_eq!(here, there, "{name}, {edit}");
+        }
+        let three = Home::new();
+        assert!(three.artifacts(&source).restore().await.unwrap().is_complete(), "{name}");
+        assert_eq!(facts(&three.workspace("")), facts(&one.workspace("")), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_mode_alone_is_in_the_store() {
+    for (name, source, faithful) in stores().await.into_iter().filter(|(.., faithful)| *faithful) {
+        let one = Home::new();
+        write(&one.workspace("a"), "content", 0o600, 1, 0);
+        let artifacts = one.artifacts(&source);
+        assert_eq!(artifacts.mirror(&SyncOptions::default()).await.unwrap().uploaded, 1, "{name}");
+        fs::set_permissions(one.workspace("a"), fs::Permissions::from_mode(0o640)).unwrap();
+        // A pull in between does not make it known.
+        let _ = artifacts.pull(&SyncOptions::default()).await.unwrap();
+        for uploaded in [1, 0] {
+            let mirrored = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+            assert_eq!((mirrored.uploaded, mirrored.is_complete()), (uploaded, true), "{name}");
+        }
+        comes_back(name, &source, &one, faithful).await;
+    }
+}
+
+/// What git, npm and python leave in a workspace works on the next host.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_real_tools_leave_works_on_the_next_host() {
+    let (git, npm, python) = (
+        Tool::find("git", &["--version"]),
+        Tool::find("npm", &["--version"]),
+        Tool::find("python3", &["-c", "import venv"]),
+    );
+    let (one, beside) = (Home::new(), tempfile::tempdir().unwrap());
+    let top = one.workspace("");
+    if let Some(git) = &git {
+        tools::clone_repository(git, &beside.path().join("origin"), &top.join("repo"));
+        succeeds(&mut git.at(&top.join("repo"), &["gc", "-q"]));
+    }
+    let cache = beside.path().join("npm");
+    let npm = npm.filter(|npm| tools::install_packages(npm, &top.join("project"), &cache));
+    if let Some(python) = &python {
+        succeeds(&mut python.at(&top, &["-m", "venv", "--symlinks", "--without-pip", "venv"]));
+    }
+    for (name, source, faithful) in stores().await {
+        let Some(two) = comes_back(name, &source, &one, faithful).await else {
+            println!("{name} does not keep all of it, and says so");
+            continue;
+        };
+        let copy = two.workspace("");
+        if let Some(git) = &git {
+            succeeds(&mut git.at(&copy.join("repo"), &["fsck", "--strict", "--full"]));
+            assert_eq!(run(&mut git.at(&copy.join("repo"), &["status", "--porcelain"])), "", "{name}");
+        }
+        if let Some(npm) = &npm {
+            let listed = run(npm.at(&copy.join("project"), &["ls", "--all"]).env("npm_config_cache", &cache));
+            assert!(listed.contains("semver@7.6.3"), "{name}: {listed}");
+        }
+        if python.is_some() {
+            let python = Tool::at_path(&copy.join("venv/bin/python"));
+            let says = run(&mut python.at(&copy, &["-c", "import sys, json; print(sys.prefix)"]));
+            assert_eq!(
+                fs::canonicalize(says.trim()).unwrap(),
+                fs::canonicalize(copy.join("venv")).unwrap(),
+                "{name}"
+            );
+        }
+    }
+}
