@@ -76,7 +76,8 @@ pub enum Take {
 impl Artifacts {
     /// Brings one object into the workspace of a session that may be running; none if there is no such object.
     ///
-    /// Missing directories are made. What is at the path is treated as by [`pull`](Self::pull).
+    /// Missing directories are made. A file at the path is treated as by [`pull`](Self::pull). Where a directory or a link is at the
+    /// path, or something else than a directory above it, nothing comes and the report says so.
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath) under a reserved name, [`TooLarge`](ErrorKind::TooLarge) and
@@ -103,7 +104,7 @@ impl Artifacts {
         let object = Object { size: object.size, version: Version::of(object.etag) };
         let objects = BTreeMap::from([(path.clone(), object)]);
         let remote = Remote { objects, cut: true, listed: 1, ..Remote::default() };
-        let report = SyncReport { listed: 1, ..SyncReport::default() };
+        let report = SyncReport { listed: 1, left: local.tree.left().clone(), ..SyncReport::default() };
         let turn = Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report };
         self.take(turn, options).await.map(|turn| Some(turn.report))
     }

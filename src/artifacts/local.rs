@@ -93,7 +93,11 @@ impl Local {
         match Leaf::at(&places.workspace, path.as_path(), max_bytes) {
             Ok(Some(leaf)) if leaf != Leaf::Directory => local.tree.add(path.clone(), leaf),
             // What it contains is not looked at.
-            Ok(Some(_)) | Err(_) => local.tree.add_unknown(path.clone()),
+            Ok(Some(_)) => {
+                let error = Error::new(OPERATION, path, ErrorKind::NotRegular).with_detail("is a directory");
+                local.tree.refuse(path.as_path(), error);
+            }
+            Err(error) => local.tree.refuse(path.as_path(), error),
             Ok(None) => {}
         }
         Ok(local)

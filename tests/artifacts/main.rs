@@ -9,6 +9,7 @@ mod conditions;
 mod conformance;
 mod faults;
 mod findings;
+mod flaws;
 mod http;
 mod keys;
 mod kill;
