@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::GuestPath;
-use beneath::artifacts::SyncOptions;
+use beneath::artifacts::{Prefer, SyncOptions, Take};
 
 use crate::support::{self, Home};
 
@@ -32,4 +32,44 @@ async fn materialise_where_it_cannot_be_is_not_complete() {
         assert!(!report.is_complete(), "{way}: {report:?}");
         home.assert_contained();
     }
+}
+
+#[tokio::test]
+async fn version_that_is_chosen_by_whose_it_is_stays() {
+    for (remote, take) in [("a", Take::Ours), ("a", Take::Theirs), ("a/b", Take::Ours), ("a/b", Take::Theirs)]
+    {
+        let (home, source) = (Home::new(), support::memory());
+        support::seed(&source, &[(remote, b"theirs")]).await;
+        fs::write(home.workspace("a"), "ours").unwrap();
+        let artifacts = home.artifacts(&source);
+        let options = SyncOptions::default().with_prefer(Prefer::Remote);
+        let report = artifacts.sync(&options).await.unwrap();
+        assert!(artifacts.resolve(&path("a"), take).await.unwrap(), "{report:?}");
+        let expected = match take {
+            Take::Ours => b"ours".as_slice(),
+            _ => b"theirs",
+        };
+        let tree = home.tree();
+        assert!(tree.values().any(|content| content == expected), "{remote} {take:?}: {tree:?} {report:?}");
+        assert_eq!(tree.len(), 1, "{remote} {take:?}: {tree:?}");
+    }
+}
+
+#[tokio::test]
+async fn choice_that_was_cut_off_is_the_same_when_it_is_made_again() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a", b"theirs")]).await;
+    fs::write(home.workspace("a"), "ours").unwrap();
+    let artifacts = home.artifacts(&source);
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    let beside = home.workspace(report.conflicts[0].beside.as_ref().unwrap().as_str().unwrap());
+    // The host dies after its first rename.
+    fs::rename(home.workspace("a"), home.workspace("x")).unwrap();
+    fs::rename(&beside, home.workspace("a")).unwrap();
+    fs::rename(home.workspace("x"), &beside).unwrap();
+    assert!(artifacts.resolve(&path("a"), Take::Theirs).await.unwrap());
+    assert_eq!(home.tree()["a"], b"theirs");
+    // The sweep takes directories alone, whose times no guest can set.
+    let trash = fs::read_dir(home.path("host/trash")).unwrap().map(|entry| entry.unwrap());
+    assert!(trash.into_iter().all(|entry| entry.file_type().unwrap().is_dir()));
 }
