@@ -19,7 +19,7 @@
 //!
 //! What remains: between the listing and the end of a call another host may put more. The next call finds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -72,7 +72,7 @@ impl Artifacts {
         let options = SyncOptions::default();
         let mut turn = self.begin(&options, Writes::HereOnly).await?;
         turn.base = turn.base.emptied();
-        self.take(turn, &options).await.map(|turn| self.end(turn))
+        self.end(self.take(turn, &options).await?).await
     }
 
     /// Brings to the workspace what has changed in the store.
@@ -93,7 +93,7 @@ impl Artifacts {
     /// one beside, or is in the trash if it is what was planned.
     pub async fn pull(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options, Writes::HereOnly).await?;
-        self.take(turn, options).await.map(|turn| self.end(turn))
+        self.end(self.take(turn, options).await?).await
     }
 
     /// Brings to the store what has changed in the workspace.
@@ -128,7 +128,7 @@ impl Artifacts {
     /// ```
     pub async fn mirror(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options, Writes::ToTheStore).await?;
-        self.give(turn, options).await.map(|turn| self.end(turn))
+        self.end(self.give(turn, options).await?).await
     }
 
     /// Pulls, and then mirrors.
@@ -150,7 +150,7 @@ impl Artifacts {
             Ok(turn)
         })
         .await?;
-        self.give(turn, options).await.map(|turn| self.end(turn))
+        self.end(self.give(turn, options).await?).await
     }
 
     fn scope(&self, options: &SyncOptions) -> Scope {
@@ -234,16 +234,22 @@ impl Artifacts {
     }
 
     /// The report, with the conflicts that nobody has settled since an earlier call.
-    fn end(&self, turn: Turn) -> SyncReport {
-        let Turn { base, mut report, .. } = turn;
-        let is_new =
-            |path: &GuestPath, report: &SyncReport| !report.conflicts.iter().any(|one| one.path == *path);
-        for (path, beside) in base.conflicts {
-            if is_new(&path, &report) {
-                report.conflicts.push(Conflict { path, why: Why::BothChanged, beside: Some(beside) });
-            }
+    ///
+    /// It is about the workspace that the call began with: if the guest has another directory in its place, the call has failed.
+    async fn end(&self, turn: Turn) -> Result<SyncReport> {
+        let Turn { desk, base, mut report, .. } = turn;
+        let session = self.session.clone();
+        if let Err(error) = blocking("look at", move || desk.is_same(&session)).await {
+            report.failed.add(".", error);
         }
+        let known: HashSet<GuestPath> = report.conflicts.iter().map(|one| one.path.clone()).collect();
+        let earlier = base.conflicts.into_iter().filter(|(path, _)| !known.contains(path));
+        report.conflicts.extend(earlier.map(|(path, beside)| Conflict {
+            path,
+            why: Why::BothChanged,
+            beside: Some(beside),
+        }));
         self.client.progress.report(&Event::Entered(Step::Complete));
-        report
+        Ok(report)
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use beneath::GuestPath;
-use beneath::artifacts::{Prefer, SyncOptions, Take};
+use beneath::artifacts::{Event, Prefer, Step, SyncOptions, Take};
 
 use crate::support::{self, Home};
 
@@ -72,4 +72,35 @@ async fn choice_that_was_cut_off_is_the_same_when_it_is_made_again() {
     // The sweep takes directories alone, whose times no guest can set.
     let trash = fs::read_dir(home.path("host/trash")).unwrap().map(|entry| entry.unwrap());
     assert!(trash.into_iter().all(|entry| entry.file_type().unwrap().is_dir()));
+}
+
+#[tokio::test]
+async fn call_on_a_workspace_that_was_replaced_meanwhile_is_not_complete() {
+    for when in [Step::Listing, Step::Fetching, Step::Publishing] {
+        for call in ["pull", "sync", "mirror"] {
+            let (home, source) = (Home::new(), support::memory());
+            support::seed(&source, &[("a", b"theirs")]).await;
+            let (old, aside) = (home.path("workspace"), home.path("guest/aside"));
+            let once = std::sync::Once::new();
+            let artifacts = home.artifacts(&source).with_progress(move |event| {
+                if matches!(event, Event::Entered(step) if *step == when) {
+                    once.call_once(|| {
+                        fs::rename(&old, &aside).unwrap();
+                        fs::create_dir(&old).unwrap();
+                    });
+                }
+            });
+            let options = SyncOptions::default();
+            let report = match call {
+                "pull" => artifacts.pull(&options).await,
+                "sync" => artifacts.sync(&options).await,
+                _ => artifacts.mirror(&options).await,
+            };
+            let complete = report.as_ref().is_ok_and(|report| report.is_complete());
+            assert!(
+                !complete || home.tree() == support::objects(&source).await,
+                "{call} {when:?}: {report:?}"
+            );
+        }
+    }
 }
