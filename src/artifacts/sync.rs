@@ -20,6 +20,7 @@
 //! What remains: between the listing and the end of a call another host may put more. The next call finds it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -145,8 +146,12 @@ impl Artifacts {
         let mut turn = self.take(turn, options).await?;
         let scope = self.scope(options);
         let turn = blocking("mirror", move || {
-            // What it refuses is reported already.
-            turn.local = Local::scan(&turn.desk.places, &turn.base, &scope)?;
+            let local = Local::scan(&turn.desk.places, &turn.base, &scope)?;
+            let before = std::mem::replace(&mut turn.local, local);
+            let reported: HashSet<&Path> = before.tree.refused().map(|(path, _)| path).collect();
+            for (path, error) in turn.local.tree.refused().filter(|(path, _)| !reported.contains(path)) {
+                turn.report.left.add(path, error.clone());
+            }
             Ok(turn)
         })
         .await?;

@@ -104,3 +104,17 @@ async fn call_on_a_workspace_that_was_replaced_meanwhile_is_not_complete() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_cannot_be_mirrored_and_comes_during_a_sync_is_reported() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a", b"theirs")]).await;
+    let socket = home.workspace("socket");
+    let artifacts = home.artifacts(&source).with_progress(move |event| {
+        if matches!(event, Event::Entered(Step::Publishing)) {
+            let _ = std::os::unix::net::UnixListener::bind(&socket);
+        }
+    });
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+}
