@@ -29,7 +29,7 @@ use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Rename, Root};
-use crate::tree::{Digest, Leaf, TRIES, Whose, beside, is_reserved, recover_from, whose};
+use crate::tree::{Digest, Leaf, TRIES, Whose, beside, is_reserved, whose};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,8 +94,7 @@ impl Artifacts {
         let (held, artifacts, wanted) = (Arc::clone(&desk), self.clone(), path.clone());
         let (base, local, intents) = blocking("materialise", move || {
             let places = &held.places;
-            recover_from(&held.work, &held.trash, &places.workspace)?;
-            let base = Base::read(&places.state, artifacts.binding(places)?)?;
+            let (base, _) = artifacts.recover(&held)?;
             let local = Local::one(places, &wanted, artifacts.client.limits.file_bytes)?;
             let intents = Intents::open(&places.state, base.binding())?;
             Ok((base, local, intents))

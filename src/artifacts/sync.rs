@@ -170,14 +170,28 @@ impl Artifacts {
         Binding::of(&places.state, &places.workspace, (&store.0, store.1), &rules)
     }
 
+    /// Ends what a call that was cut off has begun, and reads the base. What got a name beside waits there for somebody to choose,
+    /// also if this call does not report it.
+    pub(super) fn recover(&self, desk: &Desk) -> Result<(Base, Vec<Conflict>)> {
+        let Desk { places, work, trash, .. } = desk;
+        let conflicts = recover_from(work, trash, &places.workspace)?;
+        let mut base = Base::read(&places.state, self.binding(places)?)?;
+        for Conflict { path, beside, .. } in &conflicts {
+            base.conflicts.extend(beside.clone().map(|beside| (path.clone(), beside)));
+        }
+        if !conflicts.is_empty() {
+            base.write(&places.state)?;
+        }
+        Ok((base, conflicts))
+    }
+
     /// Ends what an earlier call has begun, and looks at both sides.
     pub(super) async fn begin(&self, options: &SyncOptions, writes: Writes) -> Result<Turn> {
         let desk = Desk::open(&self.session).await?;
         let (held, scope, artifacts) = (Arc::clone(&desk), self.scope(options), self.clone());
         let (mut base, mut local, intents, conflicts) = blocking("mirror", move || {
-            let Desk { places, work, trash, .. } = &*held;
-            let conflicts = recover_from(work, trash, &places.workspace)?;
-            let base = Base::read(&places.state, artifacts.binding(places)?)?;
+            let places = &held.places;
+            let (base, conflicts) = artifacts.recover(&held)?;
             let local = Local::scan(places, &base, &scope)?;
             let intents = Intents::open(&places.state, base.binding())?;
             held.is_same(&artifacts.session)?;

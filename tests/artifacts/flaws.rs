@@ -118,3 +118,40 @@ async fn what_cannot_be_mirrored_and_comes_during_a_sync_is_reported() {
     let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
     assert!(!report.is_complete(), "{report:?}");
 }
+
+/// What a host leaves in its state that dies after an exchange, before it has looked at what came out.
+fn die_after_an_exchange(home: &Home) {
+    use sha2::Digest as _;
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let leaf = |text: &str| format!("f {} {}", text.len(), hex(&sha2::Sha256::digest(text)));
+    let slots = home.path("host/state/merge");
+    fs::create_dir(&slots).unwrap();
+    let text = format!("beneath merge 1\n0 trash {} {} {}\n", hex(b"a"), leaf("base"), leaf("theirs"));
+    fs::write(slots.join("journal"), format!("{text}{}\n", hex(&sha2::Sha256::digest(&text)))).unwrap();
+    fs::write(slots.join("0"), "unseen").unwrap();
+}
+
+#[tokio::test]
+async fn version_that_a_recovery_put_beside_is_reported_until_somebody_chooses() {
+    for first in ["plan", "materialise", "put", "resolve", "sync"] {
+        let (home, source) = (Home::new(), support::memory());
+        support::seed(&source, &[("a", b"theirs")]).await;
+        let artifacts = home.artifacts(&source);
+        assert!(artifacts.sync(&SyncOptions::default()).await.unwrap().is_complete());
+        die_after_an_exchange(&home);
+        match first {
+            "plan" => drop(artifacts.plan(&SyncOptions::default()).await.unwrap()),
+            "materialise" => drop(artifacts.materialise(&path("a"), &SyncOptions::default()).await.unwrap()),
+            "put" => assert!(artifacts.put(&path("b"), "b").await.unwrap().is_complete()),
+            "resolve" => drop(artifacts.resolve(&path("b"), Take::Both).await.unwrap()),
+            _ => drop(artifacts.sync(&SyncOptions::default()).await.unwrap()),
+        }
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        let tree = home.tree();
+        assert!(tree.values().any(|content| content == b"unseen"), "{first}: {tree:?}");
+        assert!(!report.is_complete(), "{first}: {tree:?}");
+        assert!(artifacts.resolve(&path("a"), Take::Both).await.unwrap(), "{first}: {report:?}");
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        assert!(report.is_complete(), "{first}: {report:?}");
+    }
+}
