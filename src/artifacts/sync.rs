@@ -220,7 +220,7 @@ impl Artifacts {
         report.left.absorb(local.tree.left().clone());
         report.left.absorb(remote.left.clone());
         // Somebody has chosen already.
-        base.conflicts.retain(|_, beside| local.tree.get(beside).is_some());
+        base.conflicts.retain(|_, beside| !local.tree.is_absent(beside));
         self.renew(&mut base, &remote).await;
         // What this host has deleted right before it died is not another host's deletion.
         for path in intents.deleted().filter(|path| remote.lacks(path)) {

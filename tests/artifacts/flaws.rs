@@ -155,3 +155,19 @@ async fn version_that_a_recovery_put_beside_is_reported_until_somebody_chooses()
         assert!(report.is_complete(), "{first}: {report:?}");
     }
 }
+
+#[tokio::test]
+async fn conflict_stays_while_its_second_version_cannot_be_read() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a", b"theirs")]).await;
+    fs::write(home.workspace("a"), "ours").unwrap();
+    let limits = beneath::artifacts::ObjectLimits::default().with_file_bytes(10);
+    let artifacts = home.artifacts(&source).with_limits(limits);
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    let beside = home.workspace(report.conflicts[0].beside.as_ref().unwrap().as_str().unwrap());
+    fs::write(&beside, [7; 20]).unwrap();
+    assert_eq!(artifacts.sync(&SyncOptions::default()).await.unwrap().left.total, 1);
+    fs::write(&beside, "theirs").unwrap();
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert_eq!(report.conflicts.len(), 1, "{report:?}");
+}
