@@ -171,3 +171,24 @@ async fn conflict_stays_while_its_second_version_cannot_be_read() {
     let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
     assert_eq!(report.conflicts.len(), 1, "{report:?}");
 }
+
+/// The guest puts a file in place of the directory, and what arrives in a place beside it.
+#[tokio::test]
+async fn object_that_has_its_content_at_another_name_only_is_not_there() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("d/a", b"theirs")]).await;
+    let top = home.path("workspace");
+    let artifacts = home.artifacts(&source).with_progress(move |event| {
+        if matches!(event, Event::Entered(Step::Publishing)) {
+            use sha2::Digest as _;
+            let tag: String =
+                sha2::Sha256::digest("theirs")[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+            let beside = top.join(format!("d.theirs-{tag}"));
+            fs::create_dir(&beside).unwrap();
+            fs::write(beside.join("a"), "theirs").unwrap();
+            fs::write(top.join("d"), "ours").unwrap();
+        }
+    });
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?} {:?}", home.tree());
+}
