@@ -158,7 +158,7 @@ impl Artifacts {
         self.end(self.give(turn, options).await?).await
     }
 
-    fn scope(&self, options: &SyncOptions) -> Scope {
+    pub(super) fn scope(&self, options: &SyncOptions) -> Scope {
         let (client, reserved) = (self.client.clone(), self.reserved.clone());
         Scope { client, reserved, hashing: options.hashing }
     }

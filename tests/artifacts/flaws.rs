@@ -192,3 +192,42 @@ async fn object_that_has_its_content_at_another_name_only_is_not_there() {
     let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
     assert!(!report.is_complete(), "{report:?} {:?}", home.tree());
 }
+
+/// A look at a directory takes its time. A file that is moved meanwhile, from where nobody has looked yet to where somebody
+/// has, is seen nowhere.
+#[tokio::test]
+async fn object_of_a_file_that_moves_is_never_deleted_before_it_has_its_other_name() {
+    use std::time::Instant;
+    let (home, source) = (Home::new(), support::memory());
+    for dir in ["a", "b"] {
+        fs::create_dir(home.workspace(dir)).unwrap();
+        for n in 0..200 {
+            fs::write(home.workspace(&format!("{dir}/{n}")), format!("{dir}{n}")).unwrap();
+        }
+    }
+    let (mut here, mut there) = (home.workspace("a/file"), home.workspace("b/file"));
+    fs::write(&here, "moves").unwrap();
+    let artifacts = home.artifacts(&source);
+    let _first = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    let start = Instant::now();
+    let _quiet = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    let whole = start.elapsed();
+    let mut lost = 0;
+    for round in 0..200 {
+        // At all moments of a call in turn.
+        let delay = whole.mul_f64(f64::from(round) / 200.0);
+        let (from, to, start) = (here.clone(), there.clone(), Instant::now());
+        let guest = std::thread::spawn(move || {
+            while start.elapsed() < delay {
+                std::hint::spin_loop();
+            }
+            fs::rename(from, to).unwrap();
+        });
+        let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        guest.join().unwrap();
+        lost += usize::from(!support::objects(&source).await.values().any(|content| content == b"moves"));
+        let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        std::mem::swap(&mut here, &mut there);
+    }
+    assert_eq!(lost, 0, "how often the store had no version of the file");
+}

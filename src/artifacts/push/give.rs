@@ -11,6 +11,7 @@ use super::uploader::{Before, Room, Uploaded, Uploader, may_pass};
 use crate::artifacts::Artifacts;
 use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
+use crate::artifacts::local::Local;
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
@@ -83,7 +84,8 @@ impl Artifacts {
         for (path, error) in work.left {
             turn.report.left.add(&path, error);
         }
-        lasting.extend(self.delete_all(&uploader, &mut turn, work.deletes, &unsent).await?);
+        let (mut turn, deletes) = self.look_again(turn, work.deletes, options).await?;
+        lasting.extend(self.delete_all(&uploader, &mut turn, deletes, &unsent).await?);
         self.unmark_all(&uploader, &mut turn, work.unmarks).await;
         // A directory in place of a store loses those that become empty.
         self.mark_all(&uploader, &mut turn, work.marks).await;
@@ -240,6 +242,41 @@ impl Artifacts {
             }
         }
         false
+    }
+
+    /// Which of `paths` have a file that is still gone. A look takes its time: a file that is moved meanwhile, from where nobody has
+    /// looked yet to where somebody has, is seen nowhere. Then the store has it under its old name alone.
+    async fn look_again(
+        &self,
+        mut turn: Turn,
+        paths: Vec<GuestPath>,
+        options: &SyncOptions,
+    ) -> Result<(Turn, Vec<GuestPath>)> {
+        if paths.is_empty() {
+            return Ok((turn, paths));
+        }
+        let scope = self.scope(options);
+        blocking("mirror", move || {
+            let again = Local::scan(&turn.desk.places, &turn.base, &scope)?;
+            let (files, leaves) = again.unsent(&turn.base);
+            let has_moved = |known: &Known| {
+                known.file.is_some_and(|file| files.contains(&file)) || leaves.contains(&known.leaf)
+            };
+            let may_be_here = |path: &GuestPath| {
+                let known = turn.base.get(path);
+                // What the first look could not see either was held then, and is approved.
+                let hides = again.may_hide(known) && !turn.local.may_hide(known);
+                hides || known.is_some_and(has_moved)
+            };
+            let (waiting, gone): (Vec<_>, _) = paths.into_iter().partition(may_be_here);
+            for path in waiting {
+                let error = Error::new("delete", &path, ErrorKind::Busy)
+                    .with_detail("its file may have got another name meanwhile");
+                turn.report.failed.add(&path, error);
+            }
+            Ok((turn, gone))
+        })
+        .await
     }
 
     /// Deletes objects whose file is gone, last of all. One whose content could not be sent under another name stays. Returns those
