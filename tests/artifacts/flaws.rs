@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use beneath::GuestPath;
 use beneath::artifacts::{Event, Prefer, Step, SyncOptions, Take};
 
+use crate::bucket::{Act, Answer, Ask, Bucket};
 use crate::support::{self, Home};
 
 fn path(raw: &str) -> GuestPath {
@@ -230,4 +231,19 @@ async fn object_of_a_file_that_moves_is_never_deleted_before_it_has_its_other_na
         std::mem::swap(&mut here, &mut there);
     }
     assert_eq!(lost, 0, "how often the store had no version of the file");
+}
+
+#[tokio::test]
+async fn version_of_another_host_stays_in_the_store_until_it_has_its_other_name_there() {
+    let bucket = Bucket::new(|request, _| match request.ask {
+        Ask::Put if request.key.contains("theirs-") => Act::Refuse(Answer::new(403, "")),
+        _ => Act::Serve,
+    });
+    let (home, source) = (Home::new(), bucket.source());
+    support::seed(&source, &[("a", b"theirs")]).await;
+    fs::write(home.workspace("a"), "ours").unwrap();
+    let report = home.artifacts(&source).sync(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+    let objects = support::objects(&source).await;
+    assert!(objects.values().any(|content| content == b"theirs"), "{objects:?} {report:?}");
 }

@@ -72,11 +72,22 @@ impl Artifacts {
         self.client.progress.report(&Event::Planned { objects, bytes });
         let mut unsent = HashSet::new();
         let mut lasting = HashSet::new();
-        for (job, result) in self.upload_all(&uploader, work.puts, &turn.intents).await {
-            let sent = self.note(&mut turn, &job, result);
-            if !sent {
-                unsent.insert(job.leaf);
-                lasting.insert(job.to);
+        // A version that gets another name has it before its own is taken: nothing is in a workspace alone meanwhile.
+        let (replacing, new): (Vec<_>, Vec<_>) = work.puts.into_iter().partition(|job| job.over.is_some());
+        for jobs in [new, replacing] {
+            let loses = |job: &Job| {
+                job.over.as_ref().is_some_and(|over| over.leaf != job.leaf && unsent.contains(&over.leaf))
+            };
+            let (waiting, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(loses);
+            for job in waiting {
+                turn.report.failed.add(&job.path, waits("put", &job.path));
+            }
+            for (job, result) in self.upload_all(&uploader, jobs, &turn.intents).await {
+                let sent = self.note(&mut turn, &job, result);
+                if !sent {
+                    unsent.insert(job.leaf);
+                    lasting.insert(job.to);
+                }
             }
         }
         turn.report.conflicts.extend(work.conflicts);
@@ -302,9 +313,7 @@ impl Artifacts {
         });
         let deleted: Vec<_> = deleted.buffer_unordered(self.client.concurrency).collect().await;
         for (_, path) in waiting {
-            let error = Error::new("delete", &path, ErrorKind::Busy)
-                .with_detail("its content could not be sent under another name");
-            turn.report.failed.add(&path, error);
+            turn.report.failed.add(&path, waits("delete", &path));
         }
         let mut failed = Vec::new();
         for (path, deleted) in deleted {
@@ -350,6 +359,12 @@ impl Artifacts {
         }
         Ok(false)
     }
+}
+
+/// Why an object stays as it is.
+fn waits(operation: &'static str, path: &GuestPath) -> Error {
+    Error::new(operation, path, ErrorKind::Busy)
+        .with_detail("its content could not be sent under another name")
 }
 
 impl Turn {
