@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use beneath::GuestPath;
 use beneath::artifacts::{Event, Prefer, Step, SyncOptions, Take};
 
-use crate::bucket::{Act, Answer, Ask, Bucket};
+use crate::bucket::{Act, Answer, Ask, Bucket, page};
 use crate::support::{self, Home};
 
 fn path(raw: &str) -> GuestPath {
@@ -246,4 +248,29 @@ async fn version_of_another_host_stays_in_the_store_until_it_has_its_other_name_
     assert!(!report.is_complete(), "{report:?}");
     let objects = support::objects(&source).await;
     assert!(objects.values().any(|content| content == b"theirs"), "{objects:?} {report:?}");
+}
+
+#[tokio::test]
+async fn listing_that_lacks_an_object_takes_no_name_away() {
+    for prefer in [Prefer::Local, Prefer::Remote] {
+        let lacks = Arc::new(AtomicBool::new(false));
+        let lying = Arc::clone(&lacks);
+        let bucket = Bucket::new(move |request, _| match request.ask {
+            Ask::List if lying.load(Ordering::SeqCst) => Act::Refuse(page(&[], None)),
+            _ => Act::Serve,
+        });
+        let (home, source) = (Home::new(), bucket.source());
+        fs::write(home.workspace("a"), "base").unwrap();
+        let artifacts = home.artifacts(&source);
+        assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+        fs::write(home.workspace("a"), "edited").unwrap();
+        lacks.store(true, Ordering::SeqCst);
+        let options = SyncOptions::default().with_prefer(prefer);
+        let report = artifacts.sync(&options).await.unwrap();
+        assert_eq!(home.tree().keys().collect::<Vec<_>>(), ["a"], "{report:?}");
+        assert!(!report.is_complete() && report.conflicts.is_empty(), "{report:?}");
+        lacks.store(false, Ordering::SeqCst);
+        assert!(artifacts.sync(&options).await.unwrap().is_complete());
+        assert_eq!(support::objects(&source).await["a"], b"edited");
+    }
 }
