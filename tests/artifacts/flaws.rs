@@ -274,3 +274,32 @@ async fn listing_that_lacks_an_object_takes_no_name_away() {
         assert_eq!(support::objects(&source).await["a"], b"edited");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn object_that_this_host_has_put_before_it_died_is_no_conflict() {
+    let (sender, waiting) = tokio::sync::oneshot::channel();
+    let sender = std::sync::Mutex::new(Some(sender));
+    let bucket = Bucket::new(move |request, count| {
+        if request.ask == Ask::Put && count == 1 {
+            sender.lock().unwrap().take().unwrap().send(()).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(5));
+        }
+        Act::Serve
+    });
+    let home = Home::new();
+    for name in ["a", "b"] {
+        fs::write(home.workspace(name), "first").unwrap();
+    }
+    let dying = home.artifacts(&bucket.source()).with_concurrency(1);
+    let mirroring = tokio::spawn(async move { dying.mirror(&SyncOptions::default()).await });
+    waiting.await.unwrap();
+    mirroring.abort();
+    assert!(mirroring.await.is_err());
+    for name in ["a", "b"] {
+        fs::write(home.workspace(name), "second").unwrap();
+    }
+    let artifacts = home.artifacts(&bucket.source());
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete(), "{report:?} {:?}", home.tree());
+    assert_eq!(support::objects(&bucket.source()).await, home.tree());
+}

@@ -193,6 +193,14 @@ impl Turn {
             if let Ok(file) = staged.metadata(&path) {
                 ids.insert(path.clone(), (FileId::of(&file), file.mode() & 0o777));
             }
+            // This host has put it before it was cut off, and the guest has worked on since.
+            if let Leaf::File { sha256, .. } = &leaf
+                && self.local.tree.get(&path).is_some()
+                && self.intents.of(&path).contains(sha256)
+            {
+                let (leaf, version) = (leaf.clone(), version.clone());
+                self.base.insert(path.clone(), Known { leaf, version, mode, file: None, stamp: None });
+            }
             self.contents.insert(path, Found { leaf, version, mode });
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
