@@ -49,7 +49,7 @@ mod workspace;
 
 #[cfg(feature = "queue")]
 pub(crate) use event::refused;
-#[cfg(feature = "queue")]
+#[cfg(any(feature = "artifacts", feature = "queue"))]
 pub(crate) use sweep::age;
 
 pub use database::{DbFault, DbImage, DbReport, DbStamp, Sibling, WalSafety};

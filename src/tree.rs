@@ -58,7 +58,7 @@ mod stored;
 #[cfg(feature = "artifacts")]
 pub(crate) use apply::{Places as MergePlaces, Theirs};
 #[cfg(feature = "artifacts")]
-pub(crate) use beside::{Whose, beside};
+pub(crate) use beside::{TRIES, Whose, beside, whose};
 pub use contents::{Tree, TreeLimits};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]

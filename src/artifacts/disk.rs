@@ -1,10 +1,11 @@
 //! Work on the host's own directories, on the threads where it may block.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
+use crate::session::age;
 
 /// Runs `work` where it may block. It goes on to its end even if nobody waits for it any more.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -43,11 +44,10 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Removes what merges have displaced more than a day ago. What cannot be removed now is removed later.
 pub(crate) fn sweep(trash: &Root) -> Result<()> {
-    let is_old = |changed: SystemTime| SystemTime::now().duration_since(changed).is_ok_and(|age| age > DAY);
     for entry in trash.list(".")? {
         let entry = entry?;
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"merge-");
-        if is_ours && entry.metadata().is_dir() && is_old(entry.metadata().changed()) {
+        if is_ours && entry.metadata().is_dir() && age(entry.metadata()) > DAY {
             let _ = discard(trash, entry.path());
         }
     }

@@ -28,8 +28,8 @@ use super::sync::Turn;
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::root::Rename;
-use crate::tree::{Digest, is_reserved, recover_from};
+use crate::root::{Rename, Root};
+use crate::tree::{Digest, Leaf, TRIES, Whose, beside, is_reserved, whose};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +65,9 @@ impl Put {
 /// Which version of a file that both sides have changed is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// The one that has the name. The one beside goes to the trash.
+    /// That of the workspace has the name afterwards, whichever has it now. The other goes to the trash.
     Ours,
-    /// The one beside gets the name. The other goes to the trash.
+    /// That of the store has the name afterwards, whichever has it now. The other goes to the trash.
     Theirs,
     /// Both stay as they are, and it is no conflict any more.
     Both,
@@ -76,7 +76,8 @@ pub enum Take {
 impl Artifacts {
     /// Brings one object into the workspace of a session that may be running; none if there is no such object.
     ///
-    /// Missing directories are made. What is at the path is treated as by [`pull`](Self::pull).
+    /// Missing directories are made. A file at the path is treated as by [`pull`](Self::pull). Where a directory or a link is at the
+    /// path, or something else than a directory above it, nothing comes and the report says so.
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath) under a reserved name, [`TooLarge`](ErrorKind::TooLarge) and
@@ -93,8 +94,7 @@ impl Artifacts {
         let (held, artifacts, wanted) = (Arc::clone(&desk), self.clone(), path.clone());
         let (base, local, intents) = blocking("materialise", move || {
             let places = &held.places;
-            recover_from(&held.work, &held.trash, &places.workspace)?;
-            let base = Base::read(&places.state, artifacts.binding(places)?)?;
+            let (base, _) = artifacts.recover(&held)?;
             let local = Local::one(places, &wanted, artifacts.client.limits.file_bytes)?;
             let intents = Intents::open(&places.state, base.binding())?;
             Ok((base, local, intents))
@@ -103,7 +103,7 @@ impl Artifacts {
         let object = Object { size: object.size, version: Version::of(object.etag) };
         let objects = BTreeMap::from([(path.clone(), object)]);
         let remote = Remote { objects, cut: true, listed: 1, ..Remote::default() };
-        let report = SyncReport { listed: 1, ..SyncReport::default() };
+        let report = SyncReport { listed: 1, left: local.tree.left().clone(), ..SyncReport::default() };
         let turn = Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report };
         self.take(turn, options).await.map(|turn| Some(turn.report))
     }
@@ -234,18 +234,38 @@ impl Artifacts {
             let mut base = Base::read(&places.state, artifacts.binding(places)?)?;
             let Some(beside) = base.conflicts.remove(&path) else { return Ok(false) };
             let workspace = &places.workspace;
-            if take == Take::Theirs {
+            let second = whose(&path, &beside).unwrap_or(Whose::Theirs);
+            let moves = match take {
+                Take::Ours => second == Whose::Ours,
+                Take::Theirs => second == Whose::Theirs,
+                Take::Both => false,
+            };
+            let name = unguessable().map_err(|errno| Error::from_errno("resolve", &path, errno))?;
+            let displaced = Path::new(&format!("merge-{name}")).to_path_buf();
+            if take != Take::Both {
+                desk.trash.ensure_dir(&displaced)?;
+            }
+            let trash = |path: &GuestPath, as_what: &str| match workspace.rename_to(
+                path,
+                &desk.trash,
+                displaced.join(as_what),
+            ) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                moved => moved,
+            };
+            // The call may have been cut off after the exchange, and then the name has the version that is kept.
+            if moves && !has_moved(workspace, (&path, &beside), second, artifacts.client.limits.file_bytes) {
                 match workspace.rename_with(&beside, workspace, &path, Rename::Exchange) {
                     Err(error) if error.kind() == ErrorKind::NotFound => workspace.rename(&beside, &path)?,
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        trash(&path, "displaced")?;
+                        workspace.rename(&beside, &path)?;
+                    }
                     exchanged => exchanged?,
                 }
             }
             if take != Take::Both {
-                let name = unguessable().map_err(|errno| Error::from_errno("resolve", &path, errno))?;
-                match workspace.rename_to(&beside, &desk.trash, format!("merge-{name}")) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    moved => moved?,
-                }
+                trash(&beside, "beside")?;
             }
             base.write(&places.state)?;
             Ok(true)
@@ -272,4 +292,15 @@ impl Artifacts {
             () => Ok(()),
         }
     }
+}
+
+/// Whether what has the name `path` is the version that `second` was the name of, which says so by its digits.
+fn has_moved(
+    workspace: &Root,
+    (path, second): (&GuestPath, &GuestPath),
+    whose: Whose,
+    max_bytes: u64,
+) -> bool {
+    let Ok(Some(leaf)) = Leaf::at(workspace, path.as_path(), max_bytes) else { return false };
+    (0..TRIES).any(|number| beside(path, whose, &leaf.tag(), number).is_ok_and(|name| name == *second))
 }

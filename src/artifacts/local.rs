@@ -93,7 +93,11 @@ impl Local {
         match Leaf::at(&places.workspace, path.as_path(), max_bytes) {
             Ok(Some(leaf)) if leaf != Leaf::Directory => local.tree.add(path.clone(), leaf),
             // What it contains is not looked at.
-            Ok(Some(_)) | Err(_) => local.tree.add_unknown(path.clone()),
+            Ok(Some(_)) => {
+                let error = Error::new(OPERATION, path, ErrorKind::NotRegular).with_detail("is a directory");
+                local.tree.refuse(path.as_path(), error);
+            }
+            Err(error) => local.tree.refuse(path.as_path(), error),
             Ok(None) => {}
         }
         Ok(local)
@@ -167,6 +171,18 @@ impl Local {
             Some(file) => self.hidden.contains(&file),
             None => !self.hidden.is_empty(),
         }
+    }
+
+    /// The files that are here and not in `base`: the store may have them under names that they had before.
+    pub(crate) fn unsent(&self, base: &Base) -> (HashSet<FileId>, HashSet<&Leaf>) {
+        let (mut files, mut leaves) = (HashSet::new(), HashSet::new());
+        for (path, leaf) in self.tree.iter().filter(|(_, leaf)| **leaf != Leaf::Directory) {
+            if base.get(path).map(|known| &known.leaf) != Some(leaf) {
+                files.extend(self.looks.get(path).map(|look| look.file));
+                leaves.insert(leaf);
+            }
+        }
+        (files, leaves)
     }
 
     /// What is known of a path whose file has just been seen to be `leaf`, which the store has in this version.

@@ -19,7 +19,8 @@
 //!
 //! What remains: between the listing and the end of a call another host may put more. The next call finds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
@@ -72,7 +73,7 @@ impl Artifacts {
         let options = SyncOptions::default();
         let mut turn = self.begin(&options, Writes::HereOnly).await?;
         turn.base = turn.base.emptied();
-        self.take(turn, &options).await.map(|turn| self.end(turn))
+        self.end(self.take(turn, &options).await?).await
     }
 
     /// Brings to the workspace what has changed in the store.
@@ -93,7 +94,7 @@ impl Artifacts {
     /// one beside, or is in the trash if it is what was planned.
     pub async fn pull(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options, Writes::HereOnly).await?;
-        self.take(turn, options).await.map(|turn| self.end(turn))
+        self.end(self.take(turn, options).await?).await
     }
 
     /// Brings to the store what has changed in the workspace.
@@ -128,7 +129,7 @@ impl Artifacts {
     /// ```
     pub async fn mirror(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options, Writes::ToTheStore).await?;
-        self.give(turn, options).await.map(|turn| self.end(turn))
+        self.end(self.give(turn, options).await?).await
     }
 
     /// Pulls, and then mirrors.
@@ -145,15 +146,19 @@ impl Artifacts {
         let mut turn = self.take(turn, options).await?;
         let scope = self.scope(options);
         let turn = blocking("mirror", move || {
-            // What it refuses is reported already.
-            turn.local = Local::scan(&turn.desk.places, &turn.base, &scope)?;
+            let local = Local::scan(&turn.desk.places, &turn.base, &scope)?;
+            let before = std::mem::replace(&mut turn.local, local);
+            let reported: HashSet<&Path> = before.tree.refused().map(|(path, _)| path).collect();
+            for (path, error) in turn.local.tree.refused().filter(|(path, _)| !reported.contains(path)) {
+                turn.report.left.add(path, error.clone());
+            }
             Ok(turn)
         })
         .await?;
-        self.give(turn, options).await.map(|turn| self.end(turn))
+        self.end(self.give(turn, options).await?).await
     }
 
-    fn scope(&self, options: &SyncOptions) -> Scope {
+    pub(super) fn scope(&self, options: &SyncOptions) -> Scope {
         let (client, reserved) = (self.client.clone(), self.reserved.clone());
         Scope { client, reserved, hashing: options.hashing }
     }
@@ -165,14 +170,28 @@ impl Artifacts {
         Binding::of(&places.state, &places.workspace, (&store.0, store.1), &rules)
     }
 
+    /// Ends what a call that was cut off has begun, and reads the base. What got a name beside waits there for somebody to choose,
+    /// also if this call does not report it.
+    pub(super) fn recover(&self, desk: &Desk) -> Result<(Base, Vec<Conflict>)> {
+        let Desk { places, work, trash, .. } = desk;
+        let conflicts = recover_from(work, trash, &places.workspace)?;
+        let mut base = Base::read(&places.state, self.binding(places)?)?;
+        for Conflict { path, beside, .. } in &conflicts {
+            base.conflicts.extend(beside.clone().map(|beside| (path.clone(), beside)));
+        }
+        if !conflicts.is_empty() {
+            base.write(&places.state)?;
+        }
+        Ok((base, conflicts))
+    }
+
     /// Ends what an earlier call has begun, and looks at both sides.
     pub(super) async fn begin(&self, options: &SyncOptions, writes: Writes) -> Result<Turn> {
         let desk = Desk::open(&self.session).await?;
         let (held, scope, artifacts) = (Arc::clone(&desk), self.scope(options), self.clone());
         let (mut base, mut local, intents, conflicts) = blocking("mirror", move || {
-            let Desk { places, work, trash, .. } = &*held;
-            let conflicts = recover_from(work, trash, &places.workspace)?;
-            let base = Base::read(&places.state, artifacts.binding(places)?)?;
+            let places = &held.places;
+            let (base, conflicts) = artifacts.recover(&held)?;
             let local = Local::scan(places, &base, &scope)?;
             let intents = Intents::open(&places.state, base.binding())?;
             held.is_same(&artifacts.session)?;
@@ -201,7 +220,7 @@ impl Artifacts {
         report.left.absorb(local.tree.left().clone());
         report.left.absorb(remote.left.clone());
         // Somebody has chosen already.
-        base.conflicts.retain(|_, beside| local.tree.get(beside).is_some());
+        base.conflicts.retain(|_, beside| !local.tree.is_absent(beside));
         self.renew(&mut base, &remote).await;
         // What this host has deleted right before it died is not another host's deletion.
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
@@ -234,16 +253,22 @@ impl Artifacts {
     }
 
     /// The report, with the conflicts that nobody has settled since an earlier call.
-    fn end(&self, turn: Turn) -> SyncReport {
-        let Turn { base, mut report, .. } = turn;
-        let is_new =
-            |path: &GuestPath, report: &SyncReport| !report.conflicts.iter().any(|one| one.path == *path);
-        for (path, beside) in base.conflicts {
-            if is_new(&path, &report) {
-                report.conflicts.push(Conflict { path, why: Why::BothChanged, beside: Some(beside) });
-            }
+    ///
+    /// It is about the workspace that the call began with: if the guest has another directory in its place, the call has failed.
+    async fn end(&self, turn: Turn) -> Result<SyncReport> {
+        let Turn { desk, base, mut report, .. } = turn;
+        let session = self.session.clone();
+        if let Err(error) = blocking("look at", move || desk.is_same(&session)).await {
+            report.failed.add(".", error);
         }
+        let known: HashSet<GuestPath> = report.conflicts.iter().map(|one| one.path.clone()).collect();
+        let earlier = base.conflicts.into_iter().filter(|(path, _)| !known.contains(path));
+        report.conflicts.extend(earlier.map(|(path, beside)| Conflict {
+            path,
+            why: Why::BothChanged,
+            beside: Some(beside),
+        }));
         self.client.progress.report(&Event::Entered(Step::Complete));
-        report
+        Ok(report)
     }
 }

@@ -252,6 +252,9 @@ impl<'p> Applying<'p> {
                 if Leaf::at(ours, path.as_path(), theirs.size())
                     .is_ok_and(|found| found.as_ref() == Some(theirs))
                 {
+                    if path != slot.path {
+                        self.conflict(&slot.path, Why::Kinds, Some(path));
+                    }
                     return Ok(());
                 }
                 self.beside(slot, theirs, Some(Why::BothChanged))

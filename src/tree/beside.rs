@@ -14,7 +14,7 @@ use crate::name::GuestPath;
 
 const NAME_MAX: usize = 255;
 /// How many names are tried that a guest can know beforehand.
-pub(super) const TRIES: u32 = 4;
+pub(crate) const TRIES: u32 = 4;
 
 /// Whose version gets the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,27 @@ fn cut(name: &[u8], room: usize) -> &[u8] {
     name.get(..end).unwrap_or(name)
 }
 
+/// Whose version has the name `second` beside `path`, as [`beside`] or a directory beside one above it has made it.
+#[cfg(feature = "artifacts")]
+pub(crate) fn whose(path: &GuestPath, second: &GuestPath) -> Option<Whose> {
+    let differs = path.components().zip(second.components()).find(|(one, other)| one != other);
+    // At the top if there was no room beside it.
+    let names = path.file_name().zip(second.file_name());
+    let marked = |(name, second): (&OsStr, &OsStr)| {
+        let (name, second) = (name.as_bytes(), second.as_bytes());
+        let shared = name.iter().zip(second).take_while(|(one, other)| one == other).count();
+        // The last one that follows nothing but the name: that may have such a mark itself, and so may its extension.
+        let marks = |whose: Whose| format!(".{}-", whose.word());
+        let is_at = |end: &usize, whose| {
+            second.get(*end..).is_some_and(|rest| rest.starts_with(marks(whose).as_bytes()))
+        };
+        (0..=shared)
+            .rev()
+            .find_map(|end| [Whose::Ours, Whose::Theirs].into_iter().find(|whose| is_at(&end, *whose)))
+    };
+    differs.and_then(marked).or_else(|| names.and_then(marked))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +98,37 @@ mod tests {
                 GuestPath::new(expected).unwrap()
             );
         }
+    }
+
+    #[test]
+    #[cfg(feature = "artifacts")]
+    fn name_says_whose_version_it_is() {
+        let names = [
+            "a/b.txt",
+            "README",
+            ".env",
+            "x.",
+            "x.ours-11111111",
+            "x.theirs-11111111.txt",
+            "x.ours-11111111.theirs-22222222.ours-33333333",
+            &format!("a.ours-{}", "x".repeat(240)),
+            &"\u{e9}".repeat(127),
+        ];
+        for (name, (made_for, expected)) in names
+            .into_iter()
+            .flat_map(|name| [Whose::Ours, Whose::Theirs].map(|whose| (name, (whose, Some(whose)))))
+        {
+            let path = GuestPath::new(name).unwrap();
+            for number in [0, 2] {
+                let second = beside(&path, made_for, "0011aabb", number).unwrap();
+                assert_eq!(whose(&path, &second), expected, "{second}");
+                let top = GuestPath::new(second.file_name().unwrap()).unwrap();
+                assert_eq!(whose(&path, &top), expected, "{top}");
+                let (below, second) = (path.join("c/d").unwrap(), second.join("c/d").unwrap());
+                assert_eq!(whose(&below, &second), expected, "{second}");
+            }
+        }
+        assert_eq!(whose(&GuestPath::new("a").unwrap(), &GuestPath::new("b").unwrap()), None);
     }
 
     #[test]

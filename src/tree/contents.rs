@@ -214,7 +214,8 @@ impl Tree {
                 .all(|above| !self.leaves.contains_key(&above))
     }
 
-    fn refuse(&mut self, path: &Path, error: Error) {
+    /// Notes that what is at `path` is not part of it, and why.
+    pub(crate) fn refuse(&mut self, path: &Path, error: Error) {
         match GuestPath::new(path) {
             Ok(path) if !path.is_top() => self.add_unknown(path),
             // What the top contains is not known, or has no path.

@@ -81,6 +81,9 @@ async fn a2_file_renamed_to_where_it_cannot_be_mirrored_is_not_deleted() {
         fs::remove_file(home.workspace("f1")).unwrap();
         let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
         assert_eq!((report.deleted, report.held_back()), (1, 1), "{to}: {report:?}");
+        let approved = SyncOptions::default().with_deletions(Deletions::Approved(report.held[0].approval));
+        let report = artifacts.mirror(&approved).await.unwrap();
+        assert_eq!((report.deleted, report.held_back()), (1, 0), "{to}: {report:?}");
     }
 }
 

@@ -10,6 +10,7 @@ mod conformance;
 mod faithful;
 mod faults;
 mod findings;
+mod flaws;
 mod http;
 mod keys;
 mod kill;

@@ -138,7 +138,7 @@ impl Artifacts {
         Ok(wrong)
     }
 
-    /// Asks for each object that the listing lacks and whose file would be removed: a listing may be stale or cut short.
+    /// Asks for each object that the listing lacks and whose file is here: a listing may be stale or cut short.
     async fn ask_for_removed(&self, turn: &mut Turn) {
         let gone = turn.gone();
         for (path, _) in gone.iter().skip(REMOVALS) {
@@ -167,12 +167,11 @@ impl Artifacts {
 }
 
 impl Turn {
-    /// What the store does not list any more and the workspace has unchanged.
+    /// What the store does not list any more and the workspace has: a file that has not changed would be removed, and one that has
+    /// may lose its name.
     fn gone(&self) -> Vec<(GuestPath, Leaf)> {
         let Self { base, local, remote, .. } = self;
-        let is_gone = |(path, known): &(&GuestPath, &Known)| {
-            remote.lacks(path) && local.tree.get(path) == Some(&known.leaf)
-        };
+        let is_gone = |(path, _): &(&GuestPath, &Known)| remote.lacks(path) && local.tree.get(path).is_some();
         base.iter().filter(is_gone).map(|(path, known)| (path.clone(), known.leaf.clone())).collect()
     }
 
@@ -193,6 +192,14 @@ impl Turn {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
             if let Ok(file) = staged.metadata(&path) {
                 ids.insert(path.clone(), (FileId::of(&file), file.mode() & 0o777));
+            }
+            // This host has put it before it was cut off, and the guest has worked on since.
+            if let Leaf::File { sha256, .. } = &leaf
+                && self.local.tree.get(&path).is_some()
+                && self.intents.of(&path).contains(sha256)
+            {
+                let (leaf, version) = (leaf.clone(), version.clone());
+                self.base.insert(path.clone(), Known { leaf, version, mode, file: None, stamp: None });
             }
             self.contents.insert(path, Found { leaf, version, mode });
         }

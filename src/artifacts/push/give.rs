@@ -11,6 +11,7 @@ use super::uploader::{Before, Room, Uploaded, Uploader, may_pass};
 use crate::artifacts::Artifacts;
 use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
+use crate::artifacts::local::Local;
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
@@ -71,11 +72,22 @@ impl Artifacts {
         self.client.progress.report(&Event::Planned { objects, bytes });
         let mut unsent = HashSet::new();
         let mut lasting = HashSet::new();
-        for (job, result) in self.upload_all(&uploader, work.puts, &turn.intents).await {
-            let sent = self.note(&mut turn, &job, result);
-            if !sent {
-                unsent.insert(job.leaf);
-                lasting.insert(job.to);
+        // A version that gets another name has it before its own is taken: nothing is in a workspace alone meanwhile.
+        let (replacing, new): (Vec<_>, Vec<_>) = work.puts.into_iter().partition(|job| job.over.is_some());
+        for jobs in [new, replacing] {
+            let loses = |job: &Job| {
+                job.over.as_ref().is_some_and(|over| over.leaf != job.leaf && unsent.contains(&over.leaf))
+            };
+            let (waiting, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(loses);
+            for job in waiting {
+                turn.report.failed.add(&job.path, waits("put", &job.path));
+            }
+            for (job, result) in self.upload_all(&uploader, jobs, &turn.intents).await {
+                let sent = self.note(&mut turn, &job, result);
+                if !sent {
+                    unsent.insert(job.leaf);
+                    lasting.insert(job.to);
+                }
             }
         }
         turn.report.conflicts.extend(work.conflicts);
@@ -83,7 +95,8 @@ impl Artifacts {
         for (path, error) in work.left {
             turn.report.left.add(&path, error);
         }
-        lasting.extend(self.delete_all(&uploader, &mut turn, work.deletes, &unsent).await?);
+        let (mut turn, deletes) = self.look_again(turn, work.deletes, options).await?;
+        lasting.extend(self.delete_all(&uploader, &mut turn, deletes, &unsent).await?);
         self.unmark_all(&uploader, &mut turn, work.unmarks).await;
         // A directory in place of a store loses those that become empty.
         self.mark_all(&uploader, &mut turn, work.marks).await;
@@ -244,6 +257,41 @@ impl Artifacts {
         false
     }
 
+    /// Which of `paths` have a file that is still gone. A look takes its time: a file that is moved meanwhile, from where nobody has
+    /// looked yet to where somebody has, is seen nowhere. Then the store has it under its old name alone.
+    async fn look_again(
+        &self,
+        mut turn: Turn,
+        paths: Vec<GuestPath>,
+        options: &SyncOptions,
+    ) -> Result<(Turn, Vec<GuestPath>)> {
+        if paths.is_empty() {
+            return Ok((turn, paths));
+        }
+        let scope = self.scope(options);
+        blocking("mirror", move || {
+            let again = Local::scan(&turn.desk.places, &turn.base, &scope)?;
+            let (files, leaves) = again.unsent(&turn.base);
+            let has_moved = |known: &Known| {
+                known.file.is_some_and(|file| files.contains(&file)) || leaves.contains(&known.leaf)
+            };
+            let may_be_here = |path: &GuestPath| {
+                let known = turn.base.get(path);
+                // What the first look could not see either was held then, and is approved.
+                let hides = again.may_hide(known) && !turn.local.may_hide(known);
+                hides || known.is_some_and(has_moved)
+            };
+            let (waiting, gone): (Vec<_>, _) = paths.into_iter().partition(may_be_here);
+            for path in waiting {
+                let error = Error::new("delete", &path, ErrorKind::Busy)
+                    .with_detail("its file may have got another name meanwhile");
+                turn.report.failed.add(&path, error);
+            }
+            Ok((turn, gone))
+        })
+        .await
+    }
+
     /// Deletes objects whose file is gone, last of all. One whose content could not be sent under another name stays. Returns those
     /// of which nobody knows whether they are gone.
     async fn delete_all(
@@ -267,9 +315,7 @@ impl Artifacts {
         });
         let deleted: Vec<_> = deleted.buffer_unordered(self.client.concurrency).collect().await;
         for (_, path) in waiting {
-            let error = Error::new("delete", &path, ErrorKind::Busy)
-                .with_detail("its content could not be sent under another name");
-            turn.report.failed.add(&path, error);
+            turn.report.failed.add(&path, waits("delete", &path));
         }
         let mut failed = Vec::new();
         for (path, deleted) in deleted {
@@ -315,6 +361,12 @@ impl Artifacts {
         }
         Ok(false)
     }
+}
+
+/// Why an object stays as it is.
+fn waits(operation: &'static str, path: &GuestPath) -> Error {
+    Error::new(operation, path, ErrorKind::Busy)
+        .with_detail("its content could not be sent under another name")
 }
 
 impl Turn {
