@@ -13,7 +13,8 @@ mod source;
 
 pub use backend::{Abilities, Backend, Compares, Conditions, Parts};
 pub(crate) use error::{changed, is_transient};
-pub use object::{Body, Condition, Listed};
+pub use object::{Body, Condition, Doomed, Listed};
+pub(crate) use probe::Deletes;
 pub use retry::Retry;
 pub(crate) use retry::within;
 #[cfg(all(fuzzing, feature = "aws"))]

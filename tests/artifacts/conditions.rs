@@ -6,8 +6,8 @@ use beneath::artifacts::{SyncOptions, SyncReport};
 use futures_util::TryStreamExt as _;
 
 use crate::bucket::{Act, Ask, Bucket};
-use crate::http::{Answer, SCRATCH};
-use crate::support::{self, Home};
+use crate::http::Answer;
+use crate::support::{self, Home, SCRATCH};
 use crate::{servers, skip};
 
 async fn mirror(home: &Home, source: &beneath::artifacts::Source) -> SyncReport {

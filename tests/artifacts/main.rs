@@ -7,6 +7,7 @@ mod bundle;
 mod clouds;
 mod conditions;
 mod conformance;
+mod deletes;
 mod faults;
 mod findings;
 mod http;

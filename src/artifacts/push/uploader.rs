@@ -188,13 +188,13 @@ impl Uploader {
             }
         });
         let (etag, compared) = put.await?;
-        self.count(condition, compared);
+        self.count(if condition == Condition::Always { Compares::Never } else { compared });
         Ok(etag)
     }
 
     /// Counts what was put or deleted, unless the store has compared it in the same step.
-    pub(super) fn count(&self, condition: Condition<'_>, compared: Compares) {
-        if condition == Condition::Always || compared != Compares::InOneStep {
+    pub(super) fn count(&self, compared: Compares) {
+        if compared != Compares::InOneStep {
             self.unconditional.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -212,11 +212,6 @@ impl Uploader {
     /// The same for a completion.
     pub(super) async fn completions(&self) -> Conditions {
         *self.completions.get_or_init(|| self.source.completions(&self.prefix, self.retry)).await
-    }
-
-    /// Removes the object `key`.
-    pub(super) async fn delete(&self, key: &str, path: &GuestPath) -> Result<()> {
-        self.call(path, 0, || self.source.backend().delete(key)).await
     }
 
     /// A call to the store that moves `bytes`, retried.

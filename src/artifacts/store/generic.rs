@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, store_error};
-use super::object::{Body, Condition, Listed};
+use super::object::{Body, Condition, Doomed, Listed};
 use super::retry::Retry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -46,6 +46,10 @@ pub(super) struct Generic {
 const ANY: Abilities = Abilities {
     put: Conditions::both(Compares::AsServer),
     complete: Conditions::both(Compares::Never),
+    delete: Compares::Never,
+    delete_many: Compares::Never,
+    // The most that a client of any store sends in one request but that of S3.
+    bulk: 256,
     // A completion overwrites whatever is there by then, so as much as memory allows goes in one request.
     whole: 16 << 20,
     part: 8 << 20,
@@ -237,6 +241,26 @@ impl Backend for Generic {
             match self.store.delete(&location(key)?).await {
                 Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
                 Err(error) => Err(store_error("delete", key, error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
+        async move {
+            let paths: Result<Vec<_>> = objects.iter().map(|object| location(&object.key)).collect();
+            let paths = stream::iter(paths?.into_iter().map(Ok)).boxed();
+            let answers: Vec<_> = self.store.delete_stream(paths).collect().await;
+            // A request that fails as a whole is answered once, for all that it was about.
+            let is_whole = answers.len() == objects.len();
+            let outcomes = answers.into_iter().zip(objects).map(|(answer, object)| match answer {
+                Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(store_error("delete", &object.key, error)),
+            });
+            let outcomes: Vec<_> = outcomes.collect();
+            match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
+                Some(error) if !is_whole => Err(error.clone()),
+                _ => Ok(outcomes),
             }
         }
         .boxed()

@@ -45,3 +45,12 @@ pub enum Condition<'a> {
     /// The object with this key has this version.
     Unchanged(&'a str),
 }
+
+/// An object that is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// Its key.
+    pub key: String,
+    /// The version that it must have, where the store compares and removes in one step.
+    pub etag: Option<String>,
+}

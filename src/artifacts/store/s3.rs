@@ -10,6 +10,7 @@
 
 mod client;
 mod complete;
+mod delete;
 mod list;
 mod page;
 mod read;
@@ -25,7 +26,7 @@ use object_store::aws::AmazonS3Builder;
 
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::generic::{Generic, location};
-use super::object::{Body, Condition, Listed};
+use super::object::{Body, Condition, Doomed, Listed};
 use super::retry::Retry;
 use crate::error::Result;
 use client::Bucket;
@@ -53,6 +54,9 @@ impl Backend for S3 {
     fn abilities(&self) -> Abilities {
         Abilities {
             complete: Conditions::both(Compares::AsServer),
+            delete: Compares::AsServer,
+            delete_many: Compares::AsServer,
+            bulk: 1000,
             whole: 8 << 20,
             repeats: true,
             raw_keys: true,
@@ -100,6 +104,14 @@ impl Backend for S3 {
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
         self.client.delete(key)
+    }
+
+    fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.bucket.delete_if(key, etag).boxed()
+    }
+
+    fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
+        self.bucket.delete_many(objects).boxed()
     }
 
     fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {

@@ -13,7 +13,7 @@ use super::backend::{Backend, Conditions};
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
-use super::probe::Found;
+use super::probe::{Deletes, Found};
 use super::retry::Retry;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
@@ -138,5 +138,10 @@ impl Source {
     /// The same for a completion of parts.
     pub(crate) async fn completions(&self, prefix: &Prefix, retry: Retry) -> Conditions {
         self.found.completions(self.backend(), prefix, retry).await
+    }
+
+    /// How the store removes objects.
+    pub(crate) async fn deletes(&self, prefix: &Prefix, retry: Retry) -> Deletes {
+        self.found.deletes(self.backend(), prefix, retry).await
     }
 }

@@ -153,7 +153,7 @@ fn manifest(parts: &[String]) -> std::result::Result<String, xml::Malformed> {
     Ok(body)
 }
 
-fn element(body: &mut String, name: &str, text: &str) {
+pub(super) fn element(body: &mut String, name: &str, text: &str) {
     body.push_str(&format!("<{name}>{}</{name}>", quick_xml::escape::escape(text)));
 }
 
