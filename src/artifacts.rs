@@ -120,7 +120,7 @@ mod sync;
 pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;
 pub use live::{Put, Take};
-pub use options::{Deletions, Prefer, SyncOptions};
+pub use options::{Arrivals, Deletions, Prefer, SyncOptions};
 pub use plan::SyncPlan;
 pub use progress::{Event, Step};
 pub use report::{Held, Side, SyncReport};

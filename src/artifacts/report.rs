@@ -53,6 +53,10 @@ pub struct SyncReport {
     pub conflicts: Vec<Conflict>,
     /// Deletions that were held back.
     pub held: Vec<Held>,
+    /// How many objects have arrived and are not published, since others have failed and [`Arrivals::AllOrNothing`] was asked for.
+    ///
+    /// [`Arrivals::AllOrNothing`]: super::Arrivals::AllOrNothing
+    pub withheld: u64,
     /// How many paths differ still, since this call goes in one direction only.
     pub pending: u64,
     /// What may succeed in the next call, and why it did not now, by path.
@@ -69,6 +73,7 @@ impl SyncReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.pending == 0
+            && self.withheld == 0
             && self.conflicts.is_empty()
             && self.held.is_empty()
             && self.failed.is_empty()

@@ -60,10 +60,20 @@ impl Artifacts {
     /// # Races
     /// As [`pull`](Self::pull).
     pub async fn restore(&self) -> Result<SyncReport> {
-        let options = SyncOptions::default();
-        let mut turn = self.begin(&options).await?;
+        self.restore_with(&SyncOptions::default()).await
+    }
+
+    /// As [`restore`](Self::restore), with [`SyncOptions::with_prefer`] and [`SyncOptions::with_arrivals`].
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    ///
+    /// # Races
+    /// As [`pull`](Self::pull).
+    pub async fn restore_with(&self, options: &SyncOptions) -> Result<SyncReport> {
+        let mut turn = self.begin(options).await?;
         turn.base = turn.base.emptied();
-        self.take(turn, &options).await.map(|turn| self.end(turn))
+        self.take(turn, options).await.map(|turn| self.end(turn))
     }
 
     /// Brings to the workspace what has changed in the store.
@@ -134,6 +144,9 @@ impl Artifacts {
     pub async fn sync(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options).await?;
         let mut turn = self.take(turn, options).await?;
+        if options.withholds(&turn.report) {
+            return Ok(self.end(turn));
+        }
         let scope = self.scope(options);
         let turn = blocking("mirror", move || {
             // What it refuses is reported already.

@@ -324,6 +324,67 @@ async fn a13_one_object_that_cannot_be_read_is_one_refusal() {
     }
 }
 
+/// A bucket of 400 objects of which those that are `bad`, by number, are answered with `status`.
+fn spoiled(status: u16, bad: impl Fn(usize) -> bool + Send + Sync + 'static) -> Bucket {
+    let names: Vec<String> = (0..400).map(|n| format!("f{n:03}")).collect();
+    Bucket::scripted(
+        move |_| page(&names.iter().map(|name| (name.as_str(), 5)).collect::<Vec<_>>(), None),
+        move |key, _| match bad(key.trim_start_matches('f').parse().unwrap()) {
+            true => Answer::new(status, ""),
+            false => Answer::new(200, "hello"),
+        },
+    )
+}
+
+#[tokio::test]
+async fn a13_bad_objects_in_a_row_cost_no_other_wherever_they_are() {
+    let few = std::time::Duration::from_millis(1);
+    let retry = beneath::artifacts::Retry::default().with_attempts(3).with_pause(few, few);
+    for status in [400, 403, 500] {
+        for (name, bad) in [
+            ("every second", (|n| n % 2 == 0) as fn(usize) -> bool),
+            ("the first 80", |n| n < 80),
+            ("all but the last", |n| n < 399),
+        ] {
+            let bucket = spoiled(status, bad);
+            let count = (0..400).filter(|n| bad(*n)).count() as u64;
+            let home = Home::new();
+            let report = home.artifacts(&bucket.source()).with_retry(retry).restore().await.unwrap();
+            let wrong = report.left.total + report.failed.total;
+            assert_eq!((report.placed, wrong), (400 - count, count), "{status}, {name}");
+            let asked = bucket.asked(crate::bucket::Ask::Get);
+            assert!(asked < 400 + 3 * 200, "{status}, {name}: {asked} requests");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a13_nothing_is_published_if_all_or_nothing_is_asked_for() {
+    use beneath::artifacts::Arrivals;
+    let options = SyncOptions::default().with_arrivals(Arrivals::AllOrNothing);
+    let retry = beneath::artifacts::Retry::default().with_attempts(1);
+    let bucket = spoiled(500, |n| n == 7);
+    let home = Home::new();
+    fs::write(home.workspace("own"), "mine").unwrap();
+    let artifacts = home.artifacts(&bucket.source()).with_retry(retry);
+    let reports = [
+        artifacts.restore_with(&options).await.unwrap(),
+        artifacts.pull(&options).await.unwrap(),
+        artifacts.sync(&options).await.unwrap(),
+    ];
+    for report in reports {
+        assert_eq!((report.placed, report.withheld, report.failed.total), (0, 399, 1), "{report:?}");
+        assert!(!report.is_complete() && report.uploaded == 0);
+        assert_eq!(home.tree().len(), 1);
+    }
+    // What has arrived is not fetched again.
+    assert_eq!(bucket.asked(crate::bucket::Ask::Get), 402);
+    // What is refused for good does not come next time either, and keeps nothing back.
+    let home = Home::new();
+    let report = home.artifacts(&spoiled(400, |n| n == 7).source()).restore_with(&options).await.unwrap();
+    assert_eq!((report.placed, report.withheld, report.left.total), (399, 0, 1), "{report:?}");
+}
+
 #[tokio::test]
 async fn a15_key_on_two_pages_is_one_object_if_both_are_equal() {
     let bucket = Bucket::scripted(
