@@ -178,6 +178,11 @@ impl Remote {
         !self.cut && !self.objects.contains_key(path) && !self.unknown.contains(path)
     }
 
+    /// Whether nothing was listed: the wrong prefix, or a store that has lost everything, looks like that, too.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed == 0
+    }
+
     /// The version that the store has at `path`.
     pub(crate) fn version(&self, base: &Base, contents: &Contents, path: &GuestPath) -> Option<Box<str>> {
         match contents.get(path) {

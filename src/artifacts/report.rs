@@ -37,6 +37,10 @@ pub struct Held {
 #[non_exhaustive]
 pub struct SyncReport {
     /// How many objects the store lists.
+    ///
+    /// None is also what a wrong prefix looks like, of a session that should have objects. A call on an empty prefix is complete if
+    /// the workspace is empty, too. If this workspace has had objects there before, nothing is removed from it without
+    /// an approval, not even a single file.
     pub listed: u64,
     /// How many files the workspace has got.
     pub placed: u64,

@@ -1,5 +1,6 @@
 //! The object store, as restore, mirror and bundles see it.
 
+mod answer;
 mod backend;
 mod error;
 mod generic;
@@ -13,6 +14,7 @@ mod source;
 
 pub use backend::{Abilities, Backend, Compares, Conditions, Parts};
 pub(crate) use error::{changed, is_transient};
+pub(crate) use object::same_version;
 pub use object::{Body, Condition, Doomed, Listed};
 pub(crate) use probe::Deletes;
 pub use retry::Retry;

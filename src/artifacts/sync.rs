@@ -54,6 +54,9 @@ impl Artifacts {
     /// What is missing comes, also what the guest has deleted. What is there stays; if the store has something else at that
     /// path, it comes beside. Nothing is removed.
     ///
+    /// A bucket that does not exist is an error. A prefix under which there is nothing is none, since each session begins with one:
+    /// where objects are expected, look at [`SyncReport::listed`].
+    ///
     /// # Errors
     /// As [`pull`](Self::pull).
     ///
@@ -84,7 +87,7 @@ impl Artifacts {
     /// point, or when the future was dropped, the next call completes it.
     ///
     /// # Errors
-    /// The store's error if it cannot be listed; [`Busy`](crate::ErrorKind::Busy) if another call is at work, or the guest
+    /// The store's error if it cannot be listed, [`NotFound`](crate::ErrorKind::NotFound) if there is no such bucket; [`Busy`](crate::ErrorKind::Busy) if another call is at work, or the guest
     /// replaces its workspace meanwhile; [`Unsupported`](crate::ErrorKind::Unsupported) if a call of another version of
     /// this crate was cut off here; and whatever keeps the host from its own directories. A single object never makes the
     /// call fail.

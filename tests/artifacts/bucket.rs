@@ -38,6 +38,8 @@ struct State {
     order: Vec<Ask>,
     /// Whether conditions are taken and ignored.
     careless: bool,
+    /// Whether all versions but those of puts are marked as weak.
+    weak: bool,
     /// Whether a removal of many is refused.
     no_bulk: bool,
     /// The answer to all about scratch objects, if it is not served.
@@ -134,6 +136,12 @@ impl Bucket {
     /// The same bucket, which takes conditions and ignores them, as s3rver does.
     pub(crate) fn careless(self) -> Self {
         self.state.lock().unwrap().careless = true;
+        self
+    }
+
+    /// The same bucket, behind something that marks versions as weak.
+    pub(crate) fn weak(self) -> Self {
+        self.state.lock().unwrap().weak = true;
         self
     }
 
@@ -294,7 +302,9 @@ impl State {
             Some(from) => Answer::new(206, &content[from..])
                 .with("Content-Range", format!("bytes {from}-{}/{total}", total - 1)),
         };
-        version(answer, *found).with("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        let answer = version(answer, *found);
+        let answer = if self.weak { answer.with("ETag", format!("W/{}", etag(*found))) } else { answer };
+        answer.with("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
     }
 
     /// Puts `content` in place if the condition holds.
@@ -322,7 +332,7 @@ impl State {
                 true => utf8_percent_encode(key, NON_ALPHANUMERIC).to_string(),
                 false => key.replace('&', "&amp;").replace('<', "&lt;"),
             };
-            (key, content.len(), etag(*version))
+            (key, content.len(), format!("{}{}", if self.weak { "W/" } else { "" }, etag(*version)))
         });
         listing(encoded, contents, None)
     }

@@ -562,3 +562,59 @@ async fn listing_that_lacks_an_object_removes_nothing() {
     assert_eq!((report.removed, report.failed.total, report.is_complete()), (0, 1, false), "{report:?}");
     assert_eq!(home.tree().len(), 1);
 }
+
+#[tokio::test]
+async fn a16_missing_bucket_is_an_error_in_every_call() {
+    for (name, server) in crate::servers::S3 {
+        let Some(server) = server() else { continue };
+        let source = beneath::artifacts::Source::s3(server.builder("no-such-bucket")).unwrap();
+        let home = Home::new();
+        fs::write(home.workspace("a"), "x").unwrap();
+        let artifacts = home.artifacts(&source);
+        let errors = [
+            artifacts.restore().await.unwrap_err(),
+            artifacts.pull(&SyncOptions::default()).await.unwrap_err(),
+            artifacts.mirror(&SyncOptions::default()).await.unwrap_err(),
+            artifacts.plan(&SyncOptions::default()).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{name}: {error}");
+            let text = error.to_string();
+            assert!(
+                text.contains("bucket does not exist") && text.contains("NoSuchBucket"),
+                "{name}: {text}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a19_empty_listing_removes_not_even_one_file_unapproved() {
+    let (home, source, artifacts) = mirrored(1).await;
+    support::delete_key(&source, &format!("{}f0", support::prefix())).await;
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.listed, report.removed, report.held_back()), (0, 0, 1), "{report:?}");
+    assert!(!report.is_complete() && home.tree().len() == 1);
+    let plan = artifacts.plan(&SyncOptions::default()).await.unwrap();
+    assert_eq!((plan.remove.len(), plan.held.len()), (0, 1), "{plan:?}");
+    assert!(!artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    // What is new here still goes there.
+    fs::write(home.workspace("new"), "x").unwrap();
+    assert_eq!(artifacts.mirror(&SyncOptions::default()).await.unwrap().uploaded, 1);
+    support::delete_key(&source, &format!("{}new", support::prefix())).await;
+    fs::remove_file(home.workspace("new")).unwrap();
+    let held = artifacts.pull(&SyncOptions::default()).await.unwrap().held.remove(0);
+    let approved = SyncOptions::default().with_deletions(Deletions::Approved(held.approval));
+    let report = artifacts.pull(&approved).await.unwrap();
+    assert!(report.is_complete() && report.removed == 1 && home.tree().is_empty(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a19_restore_from_an_empty_prefix_says_that_nothing_is_listed() {
+    let (home, source) = (Home::new(), support::memory());
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert!(report.listed == 0 && report.is_complete(), "both are empty: {report:?}");
+    fs::write(home.workspace("a"), "x").unwrap();
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert!(report.listed == 0 && !report.is_complete(), "{report:?}");
+}

@@ -201,7 +201,7 @@ impl Turn {
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
         let (was, theirs) = (base.tree(), remote.tree(base, contents));
-        let keeps = options.deletions == Deletions::Keep;
+        let keeps = options.deletions == Deletions::Keep || remote.is_empty();
         let rules = Rules { on_conflict: options.on_conflict(), guard: options.guard(), hold: &|_| keeps };
         let ours = &desk.places.workspace;
         let places =

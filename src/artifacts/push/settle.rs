@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::uploader::{Before, Content, Ready, Uploaded, Uploader, is_conflict};
 use crate::artifacts::state::Known;
-use crate::artifacts::store::{Condition, Retry, within};
+use crate::artifacts::store::{Condition, Retry, same_version, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::tree::Digest;
@@ -83,8 +83,10 @@ impl Uploader {
     /// Whether the object is still what is known of it. One that is not there is as good as that.
     pub(crate) async fn owns(&self, key: &str, path: &GuestPath, known: &Known) -> Result<bool> {
         let object = self.call(path, 0, || self.source.backend().head(key)).await?;
-        Ok(object
-            .is_none_or(|object| known.etag.is_none() || object.etag.as_deref() == known.etag.as_deref()))
+        Ok(match (object, &known.etag) {
+            (None, _) | (_, None) => true,
+            (Some(object), Some(known)) => object.etag.is_some_and(|found| same_version(&found, known)),
+        })
     }
 
     /// Finds out whose the object is that is in the way.

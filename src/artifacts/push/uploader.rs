@@ -12,7 +12,9 @@ use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
 use crate::artifacts::state::{FileId, Known, Places, Uploads};
-use crate::artifacts::store::{Compares, Condition, Conditions, Parts, Retry, Source, changed, is_transient};
+use crate::artifacts::store::{
+    Compares, Condition, Conditions, Parts, Retry, Source, changed, is_transient, same_version,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{ContainedFile, Root};
@@ -235,7 +237,7 @@ impl Uploader {
                 .backend()
                 .head(key)
                 .await?
-                .is_some_and(|object| object.etag.as_deref() == Some(etag)),
+                .is_some_and(|object| object.etag.is_some_and(|found| same_version(&found, etag))),
         };
         if holds { Ok(()) } else { Err(changed("put", key)) }
     }

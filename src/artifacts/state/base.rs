@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use super::binding::Binding;
 use super::record::{decode_version, encode_version};
+use crate::artifacts::store::same_version;
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
@@ -128,7 +129,7 @@ impl Base {
     /// Whether an object of this version and size is the one that is known.
     pub(crate) fn is_at(&self, path: &GuestPath, etag: Option<&str>, size: u64) -> bool {
         let same = |known: &Known| match (known.etag.as_deref(), etag) {
-            (Some(known), Some(etag)) => unquoted(known) == unquoted(etag),
+            (Some(known), Some(etag)) => same_version(known, etag),
             // Without versions nobody can know.
             _ => false,
         };
@@ -145,11 +146,6 @@ impl Base {
         }
         tree
     }
-}
-
-/// Some listings leave out the quotes.
-fn unquoted(etag: &str) -> &str {
-    etag.trim_matches('"')
 }
 
 type Parsed = (BTreeMap<GuestPath, Known>, BTreeMap<GuestPath, GuestPath>);

@@ -24,8 +24,8 @@ use object_store::{
 use tokio::sync::Mutex;
 
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
-use super::error::{changed, store_error};
-use super::object::{Body, Condition, Doomed, Listed};
+use super::error::{changed, conditional_error, store_error};
+use super::object::{Body, Condition, Doomed, Listed, same_version, strong};
 use super::retry::Retry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -97,8 +97,7 @@ impl Generic {
         let result = self.store.get(&location(key)?).await;
         let result = result.map_err(|error| store_error("get", key, error))?;
         if let (Some(wanted), Some(found)) = (etag, &result.meta.e_tag)
-            && wanted != found
-            && wanted != quoted(found.clone())
+            && !same_version(wanted, found)
         {
             return Err(changed("get", key));
         }
@@ -136,7 +135,11 @@ impl Generic {
             let done = self.store.put_opts(&at, content, update(etag, Some(version)).into()).await;
             return done.map(|done| done.e_tag).map_err(|error| store_error("put", key, error));
         }
-        Err(store_error("put", key, error))
+        // The permission that it names is one of S3.
+        match condition != Condition::Always && !self.counts {
+            true => Err(conditional_error("put", key, error)),
+            false => Err(store_error("put", key, error)),
+        }
     }
 
     /// The version of an object by the store's own count, where it has one.
@@ -146,7 +149,9 @@ impl Generic {
     async fn version(&self, at: &StorePath, etag: &str) -> Result<Option<String>> {
         match self.store.head(at).await {
             Ok(found) if found.version.is_none() => Ok(None),
-            Ok(found) if found.e_tag.as_deref() != Some(etag) => Err(changed("put", at.as_ref())),
+            Ok(found) if !found.e_tag.as_deref().is_some_and(|found| same_version(found, etag)) => {
+                Err(changed("put", at.as_ref()))
+            }
             Ok(found) => Ok(found.version),
             Err(StoreError::NotFound { .. }) => Err(changed("put", at.as_ref())),
             // The failure of the put says more.
@@ -328,7 +333,7 @@ fn body(key: &str, result: GetResult) -> Body {
 }
 
 fn update(etag: &str, version: Option<String>) -> PutMode {
-    PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version })
+    PutMode::Update(UpdateVersion { e_tag: Some(strong(etag).to_owned()), version })
 }
 
 /// `key` as the store's own path type, only if that type keeps it byte for byte.

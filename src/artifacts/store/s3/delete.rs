@@ -20,8 +20,8 @@ use object_store::client::HttpRequestBody;
 use super::client::{Bucket, malformed, read_body, refusal, request};
 use super::complete::element;
 use super::xml;
-use crate::artifacts::store::error::changed;
-use crate::artifacts::store::object::Doomed;
+use crate::artifacts::store::answer::Answer;
+use crate::artifacts::store::object::{Doomed, strong};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest answer: a thousand keys and messages, escaped.
@@ -32,14 +32,18 @@ impl Bucket {
     pub(super) async fn delete_if(&self, key: &str, etag: &str) -> Result<()> {
         let mut request =
             request("delete", key, Method::DELETE, &self.object(key)?, HttpRequestBody::empty())?;
-        let etag = HeaderValue::from_str(etag);
+        let etag = HeaderValue::from_str(strong(etag));
         let etag = etag.map_err(|_| Error::new("delete", key, ErrorKind::Unsupported))?;
         request.headers_mut().insert(IF_MATCH, etag);
         let response = self.execute("delete", key, request).await?;
-        match response.status() {
-            status if status.is_success() => Ok(()),
-            StatusCode::NOT_FOUND => Ok(()),
-            status => Err(refusal("delete", key, status)),
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        let answer = refusal("delete", key, response).await;
+        match answer.code.as_deref() {
+            Some("NoSuchKey") | None if status == StatusCode::NOT_FOUND => Ok(()),
+            _ => Err(Answer { on_condition: true, ..answer }.into_error("delete", key)),
         }
     }
 
@@ -61,7 +65,7 @@ impl Bucket {
         }
         let response = self.execute("delete", subject, request).await?;
         if response.status() != StatusCode::OK {
-            return Err(refusal("delete", subject, response.status()));
+            return Err(refusal("delete", subject, response).await.into_error("delete", subject));
         }
         let answer = read_body("delete", subject, response, ANSWER_MAX).await?;
         read_answer(subject, &answer, objects)
@@ -74,7 +78,7 @@ fn list_of(objects: &[Doomed]) -> String {
         body.push_str("<Object>");
         element(&mut body, "Key", &object.key);
         if let Some(etag) = &object.etag {
-            element(&mut body, "ETag", etag);
+            element(&mut body, "ETag", strong(etag));
         }
         body.push_str("</Object>");
     }
@@ -117,15 +121,10 @@ fn read_answer(subject: &str, answer: &[u8], objects: &[Doomed]) -> Result<Vec<R
 }
 
 fn failed(key: &str, code: &str) -> Result<()> {
-    let kind = match code {
-        "NoSuchKey" => return Ok(()),
-        "PreconditionFailed" | "ConditionalRequestConflict" => return Err(changed("delete", key)),
-        "AccessDenied" => ErrorKind::Denied,
-        "NotImplemented" => ErrorKind::Unsupported,
-        _ => ErrorKind::Io,
-    };
-    let detail = format!("the store answers {}", code.escape_debug());
-    Err(Error::new("delete", key, kind).with_detail(detail))
+    match code {
+        "NoSuchKey" => Ok(()),
+        code => Err(Answer { code: Some(code.to_owned()), ..Answer::default() }.into_error("delete", key)),
+    }
 }
 
 #[cfg(test)]
