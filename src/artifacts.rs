@@ -41,7 +41,7 @@
 //! * Bits to execute, links and empty directories are not kept. Each is reported, and the call is not complete. Modes and times of
 //!   modification are not kept.
 //! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
-//!   objects that are put within moments. Nothing is deleted on a condition: the object is compared right before.
+//!   objects that are put within moments.
 //! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
 //! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.
@@ -62,6 +62,9 @@
 //! | GCS, Azure, others by [`Source::new`] | as the store does, up to 16 MiB | no |
 //! | [`Source::memory`] | yes, of any size | never |
 //! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
+//!
+//! Deletions are tried in the same way. On S3 a thousand go in one request with their versions (SeaweedFS keeps these), or each in
+//! one of its own with `If-Match` (moto keeps only that), or each is compared right before and counted, as in all other stores.
 //!
 //! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
 //! puts between the two is overwritten. The same holds for servers that check the condition of a completion without a lock: of
@@ -117,7 +120,7 @@ mod sync;
 pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;
 pub use live::{Put, Take};
-pub use options::{Deletions, Prefer, SyncOptions};
+pub use options::{Arrivals, Deletions, Prefer, SyncOptions};
 pub use plan::SyncPlan;
 pub use progress::{Event, Step};
 pub use report::{Held, Side, SyncReport};
@@ -137,7 +140,7 @@ pub mod fuzzing {
 #[doc(hidden)]
 pub mod conformance {
     pub use super::store::{
-        Abilities, Attributes, Backend, Body, Compares, Condition, Conditions, Head, Kind, Parts,
+        Abilities, Attributes, Backend, Body, Compares, Condition, Conditions, Doomed, Head, Kind, Parts,
     };
 
     /// An object as a listing describes it.

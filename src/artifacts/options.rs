@@ -1,5 +1,6 @@
 //! What a caller decides about what both sides have changed, and about deletions.
 
+use super::report::SyncReport;
 use crate::tree::{Approval, Guard, Hashing, OnConflict};
 
 /// Whose version keeps the name of a file that both sides have changed. The other version gets a name beside.
@@ -25,6 +26,16 @@ pub enum Deletions {
     Approved(Approval),
 }
 
+/// What a call does with the objects that have arrived, if others have failed for reasons that may pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrivals {
+    /// They are published. The next call brings the others.
+    #[default]
+    Partial,
+    /// Nothing is published, and nothing is uploaded. What has arrived waits in staging for the next call.
+    AllOrNothing,
+}
+
 /// How a workspace and a store are brought together.
 ///
 /// ```
@@ -37,12 +48,19 @@ pub struct SyncOptions {
     pub(crate) prefer: Prefer,
     pub(crate) deletions: Deletions,
     pub(crate) hashing: Hashing,
+    pub(crate) arrivals: Arrivals,
 }
 
 impl Default for SyncOptions {
-    /// The workspace's version keeps the name, deletions are guarded, files with a known stamp are not read.
+    /// The workspace's version keeps the name, deletions are guarded, files with a known stamp are not read, what has arrived is
+    /// published.
     fn default() -> Self {
-        Self { prefer: Prefer::default(), deletions: Deletions::default(), hashing: Hashing::Never }
+        Self {
+            prefer: Prefer::default(),
+            deletions: Deletions::default(),
+            hashing: Hashing::Never,
+            arrivals: Arrivals::default(),
+        }
     }
 }
 
@@ -66,6 +84,19 @@ impl SyncOptions {
     pub fn with_hashing(mut self, hashing: Hashing) -> Self {
         self.hashing = hashing;
         self
+    }
+
+    /// Sets what becomes of the objects that have arrived, if others have failed. An object that is refused is not one that has
+    /// failed: it would be refused again.
+    #[must_use]
+    pub fn with_arrivals(mut self, arrivals: Arrivals) -> Self {
+        self.arrivals = arrivals;
+        self
+    }
+
+    /// Whether nothing is published after the failures of this report.
+    pub(crate) fn withholds(&self, report: &SyncReport) -> bool {
+        self.arrivals == Arrivals::AllOrNothing && !report.failed.is_empty()
     }
 
     pub(crate) fn guard(&self) -> Guard {

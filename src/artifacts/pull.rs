@@ -1,6 +1,7 @@
 //! Bringing the objects of a session to its workspace.
 
 mod fetch;
+mod row;
 mod stage;
 mod take;
 

@@ -9,6 +9,7 @@
 //!
 //! What remains: where the store does not compare and put in one step, what another host puts in between is overwritten.
 
+mod delete;
 mod give;
 mod parts;
 mod settle;

@@ -244,6 +244,11 @@ impl Remote {
         Version { put_at: listed.and_then(|object| object.version.put_at), ..version }
     }
 
+    /// Whether nothing was listed: the wrong prefix, or a store that has lost everything, looks like that, too.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.listed == 0 && self.markers.is_empty()
+    }
+
     /// Whether the store has nothing at `path`, as far as its listing says.
     pub(crate) fn lacks(&self, path: &GuestPath) -> bool {
         !self.cut

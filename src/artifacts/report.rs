@@ -37,6 +37,10 @@ pub struct Held {
 #[non_exhaustive]
 pub struct SyncReport {
     /// How many objects the store lists.
+    ///
+    /// None is also what a wrong prefix looks like, of a session that should have objects. A call on an empty prefix is complete if
+    /// the workspace is empty, too. If this workspace has had objects there before, nothing is removed from it without
+    /// an approval, not even a single file.
     pub listed: u64,
     /// How many files the workspace has got.
     pub placed: u64,
@@ -53,6 +57,10 @@ pub struct SyncReport {
     pub conflicts: Vec<Conflict>,
     /// Deletions that were held back.
     pub held: Vec<Held>,
+    /// How many objects have arrived and are not published, since others have failed and [`Arrivals::AllOrNothing`] was asked for.
+    ///
+    /// [`Arrivals::AllOrNothing`]: super::Arrivals::AllOrNothing
+    pub withheld: u64,
     /// How many paths differ still, since this call goes in one direction only.
     pub pending: u64,
     /// What may succeed in the next call, and why it did not now, by path.
@@ -69,6 +77,7 @@ impl SyncReport {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.pending == 0
+            && self.withheld == 0
             && self.conflicts.is_empty()
             && self.held.is_empty()
             && self.failed.is_empty()

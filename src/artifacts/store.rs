@@ -1,5 +1,6 @@
 //! The object store, as restore, mirror and bundles see it.
 
+mod answer;
 mod attributes;
 mod backend;
 mod error;
@@ -15,7 +16,9 @@ mod source;
 pub use attributes::{Attributes, Kind};
 pub use backend::{Abilities, Backend, Compares, Conditions, Parts};
 pub(crate) use error::{changed, is_transient};
-pub use object::{Body, Condition, Head, Listed};
+pub(crate) use object::same_version;
+pub use object::{Body, Condition, Doomed, Head, Listed};
+pub(crate) use probe::Deletes;
 pub use retry::Retry;
 pub(crate) use retry::within;
 #[cfg(all(fuzzing, feature = "aws"))]

@@ -64,16 +64,29 @@ impl Artifacts {
     /// What is missing comes, also what the guest has deleted. What is there stays; if the store has something else at that
     /// path, it comes beside. Nothing is removed.
     ///
+    /// A bucket that does not exist is an error. A prefix under which there is nothing is none, since each session begins with one:
+    /// where objects are expected, look at [`SyncReport::listed`].
+    ///
     /// # Errors
     /// As [`pull`](Self::pull).
     ///
     /// # Races
     /// As [`pull`](Self::pull).
     pub async fn restore(&self) -> Result<SyncReport> {
-        let options = SyncOptions::default();
-        let mut turn = self.begin(&options, Writes::HereOnly).await?;
+        self.restore_with(&SyncOptions::default()).await
+    }
+
+    /// As [`restore`](Self::restore), with [`SyncOptions::with_prefer`] and [`SyncOptions::with_arrivals`].
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    ///
+    /// # Races
+    /// As [`pull`](Self::pull).
+    pub async fn restore_with(&self, options: &SyncOptions) -> Result<SyncReport> {
+        let mut turn = self.begin(options, Writes::HereOnly).await?;
         turn.base = turn.base.emptied();
-        self.end(self.take(turn, &options).await?).await
+        self.end(self.take(turn, options).await?).await
     }
 
     /// Brings to the workspace what has changed in the store.
@@ -84,7 +97,7 @@ impl Artifacts {
     /// point, or when the future was dropped, the next call completes it.
     ///
     /// # Errors
-    /// The store's error if it cannot be listed; [`Busy`](crate::ErrorKind::Busy) if another call is at work, or the guest
+    /// The store's error if it cannot be listed, [`NotFound`](crate::ErrorKind::NotFound) if there is no such bucket; [`Busy`](crate::ErrorKind::Busy) if another call is at work, or the guest
     /// replaces its workspace meanwhile; [`Unsupported`](crate::ErrorKind::Unsupported) if a call of another version of
     /// this crate was cut off here; and whatever keeps the host from its own directories. A single object never makes the
     /// call fail.
@@ -144,6 +157,9 @@ impl Artifacts {
     pub async fn sync(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options, Writes::ToTheStore).await?;
         let mut turn = self.take(turn, options).await?;
+        if options.withholds(&turn.report) {
+            return self.end(turn).await;
+        }
         let scope = self.scope(options);
         let turn = blocking("mirror", move || {
             let local = Local::scan(&turn.desk.places, &turn.base, &scope)?;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use beneath::artifacts::{Hashing, Snapshot};
+use beneath::artifacts::{Deletions, Hashing, Snapshot, SyncOptions, SyncReport};
 use beneath::{Root, ambient_authority};
 use support::Home;
 
@@ -25,6 +25,7 @@ fn main() {
         memory().await;
         snapshot();
         seaweed().await;
+        deletions().await;
     });
 }
 
@@ -146,6 +147,40 @@ async fn seaweed() {
         assert!(done, "{} failed", names[contender]);
         assert_eq!(std::fs::read_dir(workspace).unwrap().count(), 2000, "{}", names[contender]);
         time
+    });
+}
+
+async fn deletions() {
+    let (Some(server), Some(_)) = (servers::weed(), servers::installed("s5cmd")) else { return };
+    println!("delete 5,000 objects on SeaweedFS on loopback");
+    let (bucket, source) = server.bucket().await;
+    let endpoint = format!("http://127.0.0.1:{}", server.port);
+    let wait = |work: std::pin::Pin<Box<dyn Future<Output = SyncReport>>>| {
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
+    };
+    race(&["s5cmd", "mirror"], |contender| {
+        let home = Home::new();
+        for n in 0..5000 {
+            std::fs::write(home.workspace(&format!("f{n:04}")), "x").unwrap();
+        }
+        let mirror = |options: SyncOptions| {
+            let artifacts = home.artifacts(&source);
+            wait(Box::pin(async move { artifacts.mirror(&options).await.unwrap() }))
+        };
+        assert_eq!(mirror(SyncOptions::default()).uploaded, 5000);
+        (0..5000).for_each(|n| std::fs::remove_file(home.workspace(&format!("f{n:04}"))).unwrap());
+        // As many as that wait for an approval.
+        let approval = mirror(SyncOptions::default()).held[0].approval;
+        let start = Instant::now();
+        if contender == 0 {
+            let all = format!("s3://{bucket}/{}*", support::prefix());
+            let rm = ["--endpoint-url", &endpoint, "rm", &all];
+            assert!(ran(program("s5cmd").args(rm).env("AWS_REGION", "us-east-1")));
+        } else {
+            let report = mirror(SyncOptions::default().with_deletions(Deletions::Approved(approval)));
+            assert_eq!(report.deleted, 5000, "{report:?}");
+        }
+        start.elapsed()
     });
 }
 

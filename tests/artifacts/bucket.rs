@@ -38,6 +38,10 @@ struct State {
     order: Vec<Ask>,
     /// Whether conditions are taken and ignored.
     careless: bool,
+    /// Whether all versions but those of puts are marked as weak.
+    weak: bool,
+    /// Whether a removal of many is refused.
+    no_bulk: bool,
     /// The answer to all about scratch objects, if it is not served.
     probes: Option<Answer>,
 }
@@ -135,6 +139,18 @@ impl Bucket {
         self
     }
 
+    /// The same bucket, behind something that marks versions as weak.
+    pub(crate) fn weak(self) -> Self {
+        self.state.lock().unwrap().weak = true;
+        self
+    }
+
+    /// The same bucket, which does not know a removal of many.
+    pub(crate) fn without_bulk(self) -> Self {
+        self.state.lock().unwrap().no_bulk = true;
+        self
+    }
+
     /// The kinds of all requests but those about scratch objects, in order.
     pub(crate) fn order(&self) -> Vec<Ask> {
         self.state.lock().unwrap().order.iter().copied().filter(|ask| *ask != Ask::Probe).collect()
@@ -203,16 +219,28 @@ impl State {
             Ask::Head | Ask::Get => self.get(request),
             Ask::Put => self.publish(request, request.body.clone()).unwrap_or_else(|refusal| refusal),
             Ask::Delete if request.body.is_empty() => {
-                self.objects.remove(&request.key);
-                Answer::new(204, "")
+                match self.remove(&request.key, request.headers.get("if-match").map(String::as_str)) {
+                    Ok(()) => Answer::new(204, ""),
+                    Err((status, code)) => error(status, code),
+                }
             }
+            Ask::Delete if self.no_bulk => error(501, "NotImplemented"),
             Ask::Delete => {
-                let body = String::from_utf8_lossy(&request.body);
-                let keys = body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
+                let body = String::from_utf8_lossy(&request.body).into_owned();
+                let between = |text: &str, name: &str| {
+                    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+                    let (inner, _) = rest.split_once(&format!("</{name}>"))?;
+                    Some(quick_xml::escape::unescape(inner).unwrap().into_owned())
+                };
                 let mut xml = String::from("<DeleteResult>");
-                for key in keys {
-                    self.objects.remove(&*quick_xml::escape::unescape(key).unwrap());
-                    xml.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
+                for object in body.split("<Object>").skip(1) {
+                    let key = between(object, "Key").unwrap();
+                    let removed = self.remove(&key, between(object, "ETag").as_deref());
+                    let key = quick_xml::escape::escape(&key).into_owned();
+                    xml.push_str(&match removed {
+                        Ok(()) => format!("<Deleted><Key>{key}</Key></Deleted>"),
+                        Err((_, code)) => format!("<Error><Key>{key}</Key><Code>{code}</Code></Error>"),
+                    });
                 }
                 Answer::new(200, xml + "</DeleteResult>")
             }
@@ -246,6 +274,19 @@ impl State {
         }
     }
 
+    /// Removes an object, if it has the version that is asked for.
+    fn remove(&mut self, key: &str, wanted: Option<&str>) -> Result<(), (u16, &'static str)> {
+        let found = self.objects.get(key).map(|(_, version)| etag(*version));
+        match wanted.filter(|_| !self.careless) {
+            Some(_) if found.is_none() => Err((404, "NoSuchKey")),
+            Some(wanted) if found.as_deref() != Some(wanted) => Err((412, "PreconditionFailed")),
+            _ => {
+                self.objects.remove(key);
+                Ok(())
+            }
+        }
+    }
+
     fn get(&self, request: &Request) -> Answer {
         let Some((content, found)) = self.objects.get(&request.key) else { return Answer::new(404, "") };
         if request.headers.get("if-match").is_some_and(|wanted| *wanted != etag(*found)) {
@@ -261,7 +302,9 @@ impl State {
             Some(from) => Answer::new(206, &content[from..])
                 .with("Content-Range", format!("bytes {from}-{}/{total}", total - 1)),
         };
-        version(answer, *found).with("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        let answer = version(answer, *found);
+        let answer = if self.weak { answer.with("ETag", format!("W/{}", etag(*found))) } else { answer };
+        answer.with("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
     }
 
     /// Puts `content` in place if the condition holds.
@@ -289,7 +332,7 @@ impl State {
                 true => utf8_percent_encode(key, NON_ALPHANUMERIC).to_string(),
                 false => key.replace('&', "&amp;").replace('<', "&lt;"),
             };
-            (key, content.len(), etag(*version))
+            (key, content.len(), format!("{}{}", if self.weak { "W/" } else { "" }, etag(*version)))
         });
         listing(encoded, contents, None)
     }

@@ -6,8 +6,8 @@ use beneath::artifacts::{SyncOptions, SyncReport};
 use futures_util::TryStreamExt as _;
 
 use crate::bucket::{Act, Ask, Bucket};
-use crate::http::{Answer, SCRATCH};
-use crate::support::{self, Home};
+use crate::http::Answer;
+use crate::support::{self, Home, SCRATCH};
 use crate::{servers, skip};
 
 async fn mirror(home: &Home, source: &beneath::artifacts::Source) -> SyncReport {
@@ -118,4 +118,61 @@ async fn a7_every_server_is_found_out() {
     if tried == 0 {
         skip("there is no server");
     }
+}
+
+#[tokio::test]
+async fn a22_weak_versions_are_no_conflict_with_oneself() {
+    for careless in [false, true] {
+        let bucket = Bucket::new(|_, _| Act::Serve).weak();
+        let bucket = if careless { bucket.careless() } else { bucket };
+        let (home, source) = (Home::new(), bucket.source());
+        fs::write(home.workspace("a"), "one").unwrap();
+        fs::write(home.workspace("b"), "one").unwrap();
+        for round in 0..3 {
+            let report = mirror(&home, &source).await;
+            assert!(report.is_complete() && report.uploaded == [2, 1, 0][round], "{round}: {report:?}");
+            if round == 0 {
+                fs::write(home.workspace("a"), "two, and longer").unwrap();
+            }
+        }
+        let other = Home::new();
+        assert!(other.artifacts(&source).restore().await.unwrap().is_complete());
+        // On this host the versions are those of the listing.
+        fs::write(other.workspace("a"), "three").unwrap();
+        fs::remove_file(other.workspace("b")).unwrap();
+        let report = mirror(&other, &source).await;
+        assert!(report.is_complete() && report.deleted == 1, "{careless}: {report:?}");
+        assert_eq!(bucket.object("a").unwrap(), b"three");
+    }
+}
+
+#[tokio::test]
+async fn a23_server_that_knows_no_conditions_is_not_asked_again_and_again() {
+    let judge = |request: &crate::bucket::Request, _| {
+        let on_condition =
+            ["if-match", "if-none-match"].iter().any(|name| request.headers.contains_key(*name));
+        match request.ask {
+            Ask::Put if on_condition => {
+                Act::Refuse(Answer::new(501, "<Error><Code>NotImplemented</Code></Error>"))
+            }
+            _ => Act::Serve,
+        }
+    };
+    let bucket = Bucket::new(judge);
+    let (home, source) = (Home::new(), bucket.source());
+    for content in ["one", "two"] {
+        fs::write(home.workspace("a"), content).unwrap();
+        let report = mirror(&home, &source).await;
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!((report.uploaded, report.unconditional), (1, 1));
+    }
+    let order = [Ask::List, Ask::Put, Ask::Head, Ask::Put];
+    assert_eq!(bucket.order(), [order, order].concat());
+
+    // Where the trial shows it, each put is one request.
+    let bucket = Bucket::refusing_probes(Answer::new(501, ""));
+    let home = Home::new();
+    fs::write(home.workspace("a"), "x").unwrap();
+    assert_eq!(mirror(&home, &bucket.source()).await.unconditional, 1);
+    assert_eq!(bucket.order(), [Ask::List, Ask::Head, Ask::Put]);
 }

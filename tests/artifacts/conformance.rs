@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use beneath::artifacts::conformance::{Attributes, Backend, Body, Compares, Condition, Kind};
+use beneath::artifacts::conformance::{Attributes, Backend, Body, Compares, Condition, Doomed, Kind};
 use beneath::artifacts::{Retry, Source};
 use beneath::{Error, ErrorKind};
 use beneath_kit::rig::Table;
@@ -21,7 +21,7 @@ use crate::{servers, support};
 /// Checks one thing on a store, at keys that start with the given prefix.
 type Claim = fn(Source, String) -> BoxFuture<'static, ()>;
 
-const CLAIMS: [(&str, Claim); 19] = [
+const CLAIMS: [(&str, Claim); 22] = [
     ("what is put is what is read", |store, at| Box::pin(put_and_get(store, at))),
     ("what is not there is not found", |store, at| Box::pin(missing(store, at))),
     ("put, head, get and list report one version", |store, at| Box::pin(one_version(store, at))),
@@ -39,6 +39,9 @@ const CLAIMS: [(&str, Claim); 19] = [
     ("a completion that wants no object overwrites none", |store, at| Box::pin(complete_absent(store, at))),
     ("a large object in one request is whole", |store, at| Box::pin(large(store, at))),
     ("a URL is signed, or the store says that it signs none", |store, at| Box::pin(sign(store, at))),
+    ("a removal that wants a version removes no other", |store, at| Box::pin(delete_if(store, at))),
+    ("of many that are removed together each has its outcome", |store, at| Box::pin(delete_many(store, at))),
+    ("many that are removed by version are no others", |store, at| Box::pin(delete_many_if(store, at))),
     ("an object keeps what it says of its file", |store, at| Box::pin(attributes(store, at))),
     ("a directory is an object of its own, and is listed", |store, at| Box::pin(marker(store, at))),
 ];
@@ -69,12 +72,13 @@ async fn stores() -> Vec<(String, Source)> {
 }
 
 /// The claims, by number, that a server does not keep. What a server does now and then is in the second list.
-const BREAKS: [(&str, &[usize], &[usize]); 6] = [
-    ("s3s-fs", &[3, 14], &[6]),
+const BREAKS: [(&str, &[usize], &[usize]); 7] = [
+    ("moto", &[20], &[]),
+    ("s3s-fs", &[3, 14, 18, 20], &[6]),
     ("s3s-fs, own client", &[3], &[6, 14]),
-    ("s3rver", &[4, 5, 6, 9, 14, 15], &[]),
+    ("s3rver", &[4, 5, 6, 9, 14, 15, 18, 20], &[]),
     ("s3rver, own client", &[4, 5, 6, 9, 14], &[]),
-    ("rclone serve s3", &[4, 5, 6, 13, 15], &[]),
+    ("rclone serve s3", &[4, 5, 6, 13, 15, 18, 20], &[]),
     ("rclone serve s3, own client", &[4, 5, 6, 7, 13], &[]),
 ];
 
@@ -392,6 +396,54 @@ async fn delete(source: Source, at: String) {
         assert_eq!(keys(store, &at).await, std::slice::from_ref(&two));
     }
     assert_eq!((read(store, &one).await, read(store, &two).await), (None, Some(b"2".to_vec())));
+}
+
+async fn delete_if(source: Source, at: String) {
+    let (store, key) = (source.backend(), format!("{at}a"));
+    let version = put(store, &key, "one").await.unwrap();
+    if store.abilities().delete == Compares::Never {
+        assert_eq!(store.delete_if(&key, &version).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        return;
+    }
+    let second = put(store, &key, "another").await.unwrap();
+    assert!(is_conflict(&store.delete_if(&key, &version).await.unwrap_err()));
+    assert_eq!(read(store, &key).await.unwrap(), b"another");
+    store.delete_if(&key, &second).await.unwrap();
+    assert_eq!(read(store, &key).await, None);
+    // What is not there is gone or has changed.
+    assert!(store.delete_if(&key, &second).await.err().is_none_or(|error| is_conflict(&error)));
+}
+
+fn doomed(key: &str, etag: Option<String>) -> Doomed {
+    Doomed { key: key.to_owned(), etag }
+}
+
+async fn delete_many(source: Source, at: String) {
+    let store = source.backend();
+    let [one, two, odd, stays] =
+        ["one", "two", "d/a&b <c> 'd' \"e\" %41+é", "stays"].map(|name| format!("{at}{name}"));
+    for key in [&one, &two, &odd, &stays] {
+        put(store, key, "x").await;
+    }
+    let objects = [&one, &odd, &format!("{at}none"), &two].map(|key| doomed(key, None));
+    for _ in 0..2 {
+        let outcomes = store.delete_many(&objects).await.unwrap();
+        assert!(outcomes.len() == 4 && outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert_eq!(keys(store, &at).await, std::slice::from_ref(&stays));
+    }
+}
+
+async fn delete_many_if(source: Source, at: String) {
+    let store = source.backend();
+    if store.abilities().delete_many == Compares::Never {
+        return;
+    }
+    let [one, two] = ["one", "two"].map(|name| format!("{at}{name}"));
+    let version = put(store, &one, "1").await;
+    put(store, &two, "2").await;
+    let outcomes = store.delete_many(&[doomed(&two, version.clone()), doomed(&one, version)]).await.unwrap();
+    assert!(is_conflict(outcomes[0].as_ref().unwrap_err()) && outcomes[1].is_ok(), "{outcomes:?}");
+    assert_eq!(keys(store, &at).await, [two]);
 }
 
 async fn parts(source: Source, at: String) {

@@ -327,6 +327,67 @@ async fn a13_one_object_that_cannot_be_read_is_one_refusal() {
     }
 }
 
+/// A bucket of 400 objects of which those that are `bad`, by number, are answered with `status`.
+fn spoiled(status: u16, bad: impl Fn(usize) -> bool + Send + Sync + 'static) -> Bucket {
+    let names: Vec<String> = (0..400).map(|n| format!("f{n:03}")).collect();
+    Bucket::scripted(
+        move |_| page(&names.iter().map(|name| (name.as_str(), 5)).collect::<Vec<_>>(), None),
+        move |key, _| match bad(key.trim_start_matches('f').parse().unwrap()) {
+            true => Answer::new(status, ""),
+            false => Answer::new(200, "hello"),
+        },
+    )
+}
+
+#[tokio::test]
+async fn a13_bad_objects_in_a_row_cost_no_other_wherever_they_are() {
+    let few = std::time::Duration::from_millis(1);
+    let retry = beneath::artifacts::Retry::default().with_attempts(3).with_pause(few, few);
+    for status in [400, 403, 500] {
+        for (name, bad) in [
+            ("every second", (|n| n % 2 == 0) as fn(usize) -> bool),
+            ("the first 80", |n| n < 80),
+            ("all but the last", |n| n < 399),
+        ] {
+            let bucket = spoiled(status, bad);
+            let count = (0..400).filter(|n| bad(*n)).count() as u64;
+            let home = Home::new();
+            let report = home.artifacts(&bucket.source()).with_retry(retry).restore().await.unwrap();
+            let wrong = report.left.total + report.failed.total;
+            assert_eq!((report.placed, wrong), (400 - count, count), "{status}, {name}");
+            let asked = bucket.asked(crate::bucket::Ask::Get);
+            assert!(asked < 400 + 3 * 200, "{status}, {name}: {asked} requests");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a13_nothing_is_published_if_all_or_nothing_is_asked_for() {
+    use beneath::artifacts::Arrivals;
+    let options = SyncOptions::default().with_arrivals(Arrivals::AllOrNothing);
+    let retry = beneath::artifacts::Retry::default().with_attempts(1);
+    let bucket = spoiled(500, |n| n == 7);
+    let home = Home::new();
+    fs::write(home.workspace("own"), "mine").unwrap();
+    let artifacts = home.artifacts(&bucket.source()).with_retry(retry);
+    let reports = [
+        artifacts.restore_with(&options).await.unwrap(),
+        artifacts.pull(&options).await.unwrap(),
+        artifacts.sync(&options).await.unwrap(),
+    ];
+    for report in reports {
+        assert_eq!((report.placed, report.withheld, report.failed.total), (0, 399, 1), "{report:?}");
+        assert!(!report.is_complete() && report.uploaded == 0);
+        assert_eq!(home.tree().len(), 1);
+    }
+    // What has arrived is not fetched again.
+    assert_eq!(bucket.asked(crate::bucket::Ask::Get), 402);
+    // What is refused for good does not come next time either, and keeps nothing back.
+    let home = Home::new();
+    let report = home.artifacts(&spoiled(400, |n| n == 7).source()).restore_with(&options).await.unwrap();
+    assert_eq!((report.placed, report.withheld, report.left.total), (399, 0, 1), "{report:?}");
+}
+
 #[tokio::test]
 async fn a15_key_on_two_pages_is_one_object_if_both_are_equal() {
     let bucket = Bucket::scripted(
@@ -503,4 +564,60 @@ async fn listing_that_lacks_an_object_removes_nothing() {
     let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
     assert_eq!((report.removed, report.failed.total, report.is_complete()), (0, 1, false), "{report:?}");
     assert_eq!(home.tree().len(), 1);
+}
+
+#[tokio::test]
+async fn a16_missing_bucket_is_an_error_in_every_call() {
+    for (name, server) in crate::servers::S3 {
+        let Some(server) = server() else { continue };
+        let source = beneath::artifacts::Source::s3(server.builder("no-such-bucket")).unwrap();
+        let home = Home::new();
+        fs::write(home.workspace("a"), "x").unwrap();
+        let artifacts = home.artifacts(&source);
+        let errors = [
+            artifacts.restore().await.unwrap_err(),
+            artifacts.pull(&SyncOptions::default()).await.unwrap_err(),
+            artifacts.mirror(&SyncOptions::default()).await.unwrap_err(),
+            artifacts.plan(&SyncOptions::default()).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{name}: {error}");
+            let text = error.to_string();
+            assert!(
+                text.contains("bucket does not exist") && text.contains("NoSuchBucket"),
+                "{name}: {text}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a19_empty_listing_removes_not_even_one_file_unapproved() {
+    let (home, source, artifacts) = mirrored(1).await;
+    support::delete_key(&source, &format!("{}f0", support::prefix())).await;
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.listed, report.removed, report.held_back()), (0, 0, 1), "{report:?}");
+    assert!(!report.is_complete() && home.tree().len() == 1);
+    let plan = artifacts.plan(&SyncOptions::default()).await.unwrap();
+    assert_eq!((plan.remove.len(), plan.held.len()), (0, 1), "{plan:?}");
+    assert!(!artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    // What is new here still goes there.
+    fs::write(home.workspace("new"), "x").unwrap();
+    assert_eq!(artifacts.mirror(&SyncOptions::default()).await.unwrap().uploaded, 1);
+    support::delete_key(&source, &format!("{}new", support::prefix())).await;
+    fs::remove_file(home.workspace("new")).unwrap();
+    let held = artifacts.pull(&SyncOptions::default()).await.unwrap().held.remove(0);
+    let approved = SyncOptions::default().with_deletions(Deletions::Approved(held.approval));
+    let report = artifacts.pull(&approved).await.unwrap();
+    assert!(report.is_complete() && report.removed == 1 && home.tree().is_empty(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a19_restore_from_an_empty_prefix_says_that_nothing_is_listed() {
+    let (home, source) = (Home::new(), support::memory());
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert!(report.listed == 0 && report.is_complete(), "both are empty: {report:?}");
+    fs::write(home.workspace("a"), "x").unwrap();
+    let report = home.artifacts(&source).restore().await.unwrap();
+    assert!(report.listed == 0 && !report.is_complete(), "{report:?}");
 }

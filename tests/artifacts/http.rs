@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::support::SCRATCH;
+
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ask {
@@ -20,9 +22,6 @@ pub(crate) enum Ask {
     /// Anything about a scratch object.
     Probe,
 }
-
-/// How the key of a scratch object goes on after the prefix.
-pub(crate) const SCRATCH: &str = "%=~probe-";
 
 #[derive(Debug)]
 pub(crate) struct Request {

@@ -1,12 +1,14 @@
 //! Artifacts against real stores: in memory, a directory, moto and SeaweedFS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod answers;
 mod bucket;
 mod bundle;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;
 mod conditions;
 mod conformance;
+mod deletes;
 mod faithful;
 mod faults;
 mod findings;

@@ -23,6 +23,9 @@ pub(crate) async fn every_store() -> Vec<(&'static str, Source)> {
     stores
 }
 
+/// How the key of a scratch object goes on after the prefix.
+pub(crate) const SCRATCH: &str = "%=~probe-";
+
 pub(crate) fn memory() -> Source {
     Source::memory(Arc::new(object_store::memory::InMemory::new()))
 }
@@ -133,7 +136,7 @@ pub(crate) async fn objects(source: &Source) -> BTreeMap<String, Vec<u8>> {
     for object in listed {
         let key = String::from_utf8(object.key).unwrap();
         // A host that was killed may have left one; no listing of the crate shows it.
-        if key.contains(crate::http::SCRATCH) {
+        if key.contains(SCRATCH) {
             continue;
         }
         objects.insert(key.strip_prefix(prefix().as_str()).unwrap().to_owned(), get_key(source, &key).await);

@@ -10,7 +10,7 @@
 //! What remains: without an announced size, and without one in a listing, a body that ends early is taken for the whole.
 
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,12 +19,13 @@ use futures_util::StreamExt as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
+use super::row::Row;
 use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Event;
 use crate::artifacts::state::{Planned, Version};
-use crate::artifacts::store::{Attributes, Body, Kind, is_transient, within};
+use crate::artifacts::store::{Attributes, Body, Kind, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::NewFile;
@@ -36,8 +37,6 @@ const SMALL: u64 = 64 << 10;
 const LINK_MAX: u64 = 4095;
 /// Chunks of one large object in memory.
 const CHUNKS: usize = 4;
-/// Objects in a row that may fail for good before the store counts as gone.
-const GONE: u32 = 32;
 
 /// Fetches objects, and counts how much was taken in all.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ pub(crate) struct Fetcher<'a> {
     client: &'a Client,
     prefix: Prefix,
     taken: AtomicU64,
-    failures: AtomicU32,
+    row: Row,
 }
 
 /// An object's content, and where it is.
@@ -81,7 +80,7 @@ pub(crate) trait Target: Clone + Send + Sync + 'static {
 impl<'a> Fetcher<'a> {
     /// Fetches from below `prefix`, with the limits of `client`.
     pub(crate) fn new(client: &'a Client, prefix: Prefix) -> Self {
-        Self { client, prefix, taken: AtomicU64::new(0), failures: AtomicU32::new(0) }
+        Self { client, prefix, taken: AtomicU64::new(0), row: Row::default() }
     }
 
     /// Fetches one object; what is larger than [`SMALL`] goes to `target`.
@@ -89,27 +88,25 @@ impl<'a> Fetcher<'a> {
         let path = &object.path;
         let key = self.prefix.key(path)?;
         let Client { retry, progress, .. } = self.client;
-        if self.failures.load(Ordering::Relaxed) >= GONE {
+        if self.row.is_last(self.client, &self.prefix).await {
             return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
         }
         progress.report(&Event::Started { path, bytes: object.size });
         let moved = AtomicU64::new(0);
         let download = Download { fetcher: self, key, object, target, moved, kept: Mutex::new(None) };
         let take_back = || download.take_back();
+        let retry = if self.row.is_long() { retry.with_attempts(1) } else { *retry };
         let calls = retry.about(progress, path).also_when_changed().losing(&take_back);
         let result = calls.run(|attempt| download.attempt(attempt)).await;
         match &result {
             Ok(_) => {
-                self.failures.store(0, Ordering::Relaxed);
+                self.row.end();
                 progress.report(&Event::Done { path, bytes: download.moved.into_inner() });
             }
             Err(error) => {
                 *download.kept() = None;
                 download.take_back();
-                // Where nothing may be read, nothing will be.
-                if is_transient(error) || error.kind() == ErrorKind::Denied {
-                    self.failures.fetch_add(1, Ordering::Relaxed);
-                }
+                self.row.add(error);
             }
         }
         result

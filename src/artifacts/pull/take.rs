@@ -46,6 +46,11 @@ impl Artifacts {
             self.note_failure(&mut turn, &object.path, error);
         }
         self.ask_for_removed(&mut turn).await;
+        if options.withholds(&turn.report) {
+            // What is staged is listed in the log, and the next call goes on from there.
+            turn.report.withheld = records.len() as u64;
+            return Ok(turn);
+        }
         let (options, progress) = (*options, self.client.progress.clone());
         blocking("publish", move || {
             progress.report(&Event::Entered(Step::Publishing));
@@ -205,7 +210,7 @@ impl Turn {
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
         let (was, theirs) = (base.tree(), remote.tree(base, contents));
-        let keeps = options.deletions == Deletions::Keep;
+        let keeps = options.deletions == Deletions::Keep || remote.is_empty();
         let rules = Rules { on_conflict: options.on_conflict(), guard: options.guard(), hold: &|_| keeps };
         let ours = &desk.places.workspace;
         let places =

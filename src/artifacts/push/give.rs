@@ -17,7 +17,7 @@ use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
 use crate::artifacts::state::{Intents, Known, Planned, Uploads, Version};
-use crate::artifacts::store::{Attributes, Compares, Condition, Kind};
+use crate::artifacts::store::{Attributes, Condition, Kind};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -211,7 +211,8 @@ impl Artifacts {
         // One after the other: one may be in another.
         for path in paths {
             let Some(marker) = turn.remote.markers.get(&path) else { continue };
-            match uploader.delete(&marker.key, &path).await {
+            let store = self.client.source.backend();
+            match uploader.call(&path, 0, || store.delete(&marker.key)).await {
                 Ok(()) => {
                     turn.report.deleted += 1;
                     turn.base.remove(&path);
@@ -290,76 +291,6 @@ impl Artifacts {
             Ok((turn, gone))
         })
         .await
-    }
-
-    /// Deletes objects whose file is gone, last of all. One whose content could not be sent under another name stays. Returns those
-    /// of which nobody knows whether they are gone.
-    async fn delete_all(
-        &self,
-        uploader: &Uploader,
-        turn: &mut Turn,
-        paths: Vec<GuestPath>,
-        unsent: &HashSet<Leaf>,
-    ) -> Result<Vec<GuestPath>> {
-        if paths.is_empty() {
-            return Ok(Vec::new());
-        }
-        let (desk, session) = (Arc::clone(&turn.desk), self.session.clone());
-        blocking("look at", move || desk.is_same(&session)).await?;
-        let (base, intents) = (&turn.base, &turn.intents);
-        let known = paths.into_iter().filter_map(|path| Some((base.get(&path)?.clone(), path)));
-        let (waiting, going): (Vec<_>, Vec<_>) = known.partition(|(known, _)| unsent.contains(&known.leaf));
-        let deleted = stream::iter(going).map(|(known, path)| async move {
-            let deleted = self.delete(uploader, intents, &known, &path).await;
-            (path, deleted)
-        });
-        let deleted: Vec<_> = deleted.buffer_unordered(self.client.concurrency).collect().await;
-        for (_, path) in waiting {
-            turn.report.failed.add(&path, waits("delete", &path));
-        }
-        let mut failed = Vec::new();
-        for (path, deleted) in deleted {
-            match deleted {
-                Ok(true) => {
-                    turn.base.remove(&path);
-                    turn.report.deleted += 1;
-                }
-                Ok(false) => {
-                    turn.report.conflicts.push(Conflict { path, why: Why::DeletedHere, beside: None });
-                }
-                Err(error) => {
-                    turn.report.failed.add(&path, error);
-                    failed.push(path);
-                }
-            }
-        }
-        Ok(failed)
-    }
-
-    /// Removes an object whose file is still gone; returns whether it is still the version that this workspace had.
-    async fn delete(
-        &self,
-        uploader: &Uploader,
-        intents: &Intents,
-        known: &Known,
-        path: &GuestPath,
-    ) -> Result<bool> {
-        let (places, wanted) = (Arc::clone(&uploader.places), path.clone());
-        blocking("stat", move || match places.workspace.metadata(&wanted) {
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotDirectory) => Ok(()),
-            Ok(found) if found.is_dir() => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => Err(Error::new("delete", &wanted, ErrorKind::Busy).with_detail("file is back")),
-        })
-        .await?;
-        let key = self.client.prefix.key(path)?;
-        if uploader.owns(&key, path, known).await? {
-            intents.note_deletion(path)?;
-            uploader.delete(&key, path).await?;
-            uploader.count(Condition::Always, Compares::Never);
-            return Ok(true);
-        }
-        Ok(false)
     }
 }
 

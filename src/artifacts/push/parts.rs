@@ -65,7 +65,7 @@ impl Uploader {
         };
         let calls = self.retry_of_parts().about(&self.progress, content.path).within(limit);
         let (etag, compared) = calls.run(complete).await?;
-        self.count(condition, compared);
+        self.count(if condition == Condition::Always { Compares::Never } else { compared });
         Ok(etag)
     }
 

@@ -14,6 +14,7 @@ use crate::artifacts::progress::Progress;
 use crate::artifacts::state::{FileId, Known, Places, Uploads, Version};
 use crate::artifacts::store::{
     Attributes, Compares, Condition, Conditions, Kind, Parts, Retry, Source, changed, is_transient,
+    same_version,
 };
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
@@ -228,13 +229,13 @@ impl Uploader {
             }
         });
         let (etag, compared) = put.await?;
-        self.count(condition, compared);
+        self.count(if condition == Condition::Always { Compares::Never } else { compared });
         Ok(etag)
     }
 
     /// Counts what was put or deleted, unless the store has compared it in the same step.
-    pub(super) fn count(&self, condition: Condition<'_>, compared: Compares) {
-        if condition == Condition::Always || compared != Compares::InOneStep {
+    pub(super) fn count(&self, compared: Compares) {
+        if compared != Compares::InOneStep {
             self.unconditional.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -252,11 +253,6 @@ impl Uploader {
     /// The same for a completion.
     pub(super) async fn completions(&self) -> Conditions {
         *self.completions.get_or_init(|| self.source.completions(&self.prefix, self.retry)).await
-    }
-
-    /// Removes the object `key`.
-    pub(super) async fn delete(&self, key: &str, path: &GuestPath) -> Result<()> {
-        self.call(path, 0, || self.source.backend().delete(key)).await
     }
 
     /// A call to the store that moves `bytes`, retried.
@@ -280,7 +276,7 @@ impl Uploader {
                 .backend()
                 .head(key)
                 .await?
-                .is_some_and(|object| object.etag.as_deref() == Some(etag)),
+                .is_some_and(|object| object.etag.is_some_and(|found| same_version(&found, etag))),
         };
         if holds { Ok(()) } else { Err(changed("put", key)) }
     }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use super::binding::Binding;
 use super::record::{decode_version, encode_version};
+use crate::artifacts::store::same_version;
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
@@ -57,8 +58,7 @@ impl Version {
     /// Whether both have the same ETag, so that they hold the same bytes. Without ETags nobody can know.
     pub(crate) fn same_bytes(&self, other: &Self) -> bool {
         match (&self.etag, &other.etag) {
-            // Some listings leave out the quotes.
-            (Some(one), Some(two)) => one.trim_matches('"') == two.trim_matches('"'),
+            (Some(one), Some(two)) => same_version(one, two),
             _ => false,
         }
     }

@@ -60,9 +60,15 @@ impl Intents {
         lines::write(&mut now.0, INTENTS, &line(path, digest))
     }
 
-    /// Notes that the object at `path` is about to be deleted.
-    pub(crate) fn note_deletion(&self, path: &GuestPath) -> Result<()> {
-        self.note(path, &GONE)
+    /// Notes that the objects at `paths` are about to be deleted.
+    pub(crate) fn note_deletions<'a>(&self, paths: impl Iterator<Item = &'a GuestPath>) -> Result<()> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = String::new();
+        for path in paths {
+            now.1.push((path.clone(), GONE));
+            lines.push_str(&line(path, &GONE));
+        }
+        lines::write(&mut now.0, INTENTS, &lines)
     }
 
     /// What was about to be deleted.

@@ -12,13 +12,13 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::BoxStream;
 
 use super::attributes::Attributes;
-use super::object::{Body, Condition, Head, Listed};
+use super::object::{Body, Condition, Doomed, Head, Listed};
 use super::retry::Retry;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// An object store.
 ///
@@ -66,6 +66,31 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Removes the object `key`; one that is not there counts as removed.
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>>;
 
+    /// Removes the object `key` if it has the version `etag`; one that is not there counts as removed, or as changed.
+    ///
+    /// Fails with `Busy` if it has another version, with `Unsupported` if the store knows no such condition.
+    fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
+        let _ = etag;
+        let error = Error::new("delete", key, ErrorKind::Unsupported)
+            .with_detail("the store does not compare and delete in one step");
+        std::future::ready(Err(error)).boxed()
+    }
+
+    /// Removes several objects, at most as many as [`Abilities::bulk`]; returns what became of each, in their order.
+    ///
+    /// Fails as a whole if the store answers nothing about any of them, with `Unsupported` if it knows no such call. A version
+    /// is compared as [`Abilities::delete_many`] says.
+    fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
+        async move {
+            let mut outcomes = Vec::with_capacity(objects.len());
+            for object in objects {
+                outcomes.push(self.delete(&object.key).await);
+            }
+            Ok(outcomes)
+        }
+        .boxed()
+    }
+
     /// A URL that lets anybody read the object `key` until `valid` has passed.
     fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>>;
 }
@@ -94,6 +119,12 @@ pub struct Abilities {
     pub put: Conditions,
     /// How it checks the condition of a completion of parts.
     pub complete: Conditions,
+    /// How it checks the version of an object that is removed by itself.
+    pub delete: Compares,
+    /// How it checks the versions of objects that are removed together.
+    pub delete_many: Compares,
+    /// The most objects to remove in one request.
+    pub bulk: usize,
     /// The largest object to put in one request.
     pub whole: u64,
     /// The usual size of a part; only the last is smaller.

@@ -27,8 +27,8 @@ use tokio::sync::Mutex;
 
 use super::attributes::{Attributes, Dialect, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
-use super::error::{changed, store_error};
-use super::object::{Body, Condition, Head, Listed};
+use super::error::{changed, conditional_error, store_error};
+use super::object::{Body, Condition, Doomed, Head, Listed, same_version, strong};
 use super::retry::Retry;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -53,6 +53,10 @@ pub(super) struct Generic {
 const ANY: Abilities = Abilities {
     put: Conditions::both(Compares::AsServer),
     complete: Conditions::both(Compares::Never),
+    delete: Compares::Never,
+    delete_many: Compares::Never,
+    // The most that a client of any store sends in one request but that of S3.
+    bulk: 256,
     // A completion overwrites whatever is there by then, so as much as memory allows goes in one request.
     whole: 16 << 20,
     part: 8 << 20,
@@ -111,8 +115,7 @@ impl Generic {
         let result = self.store.get(&location(key)?).await;
         let result = result.map_err(|error| store_error("get", key, error))?;
         if let (Some(wanted), Some(found)) = (etag, &result.meta.e_tag)
-            && wanted != found
-            && wanted != quoted(found.clone())
+            && !same_version(wanted, found)
         {
             return Err(changed("get", key));
         }
@@ -161,6 +164,10 @@ impl Generic {
                 };
                 match counted {
                     Some(version) => put(Some(version)),
+                    // The permission that it names is one of S3.
+                    None if condition != Condition::Always && !self.counts => {
+                        return Err(conditional_error("put", key, error));
+                    }
                     None => return Err(store_error("put", key, error)),
                 }
             }
@@ -191,7 +198,9 @@ impl Generic {
     async fn version(&self, at: &StorePath, etag: &str) -> Result<Option<String>> {
         match self.store.head(at).await {
             Ok(found) if found.version.is_none() => Ok(None),
-            Ok(found) if found.e_tag.as_deref() != Some(etag) => Err(changed("put", at.as_ref())),
+            Ok(found) if !found.e_tag.as_deref().is_some_and(|found| same_version(found, etag)) => {
+                Err(changed("put", at.as_ref()))
+            }
             Ok(found) => Ok(found.version),
             Err(StoreError::NotFound { .. }) => Err(changed("put", at.as_ref())),
             // The failure of the put says more.
@@ -308,6 +317,26 @@ impl Backend for Generic {
         .boxed()
     }
 
+    fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
+        async move {
+            let paths: Result<Vec<_>> = objects.iter().map(|object| location(&object.key)).collect();
+            let paths = stream::iter(paths?.into_iter().map(Ok)).boxed();
+            let answers: Vec<_> = self.store.delete_stream(paths).collect().await;
+            // A request that fails as a whole is answered once, for all that it was about.
+            let is_whole = answers.len() == objects.len();
+            let outcomes = answers.into_iter().zip(objects).map(|(answer, object)| match answer {
+                Ok(_) | Err(StoreError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(store_error("delete", &object.key, error)),
+            });
+            let outcomes: Vec<_> = outcomes.collect();
+            match outcomes.iter().find_map(|outcome| outcome.as_ref().err()) {
+                Some(error) if !is_whole => Err(error.clone()),
+                _ => Ok(outcomes),
+            }
+        }
+        .boxed()
+    }
+
     fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {
         async move {
             #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
@@ -385,7 +414,7 @@ fn said(key: &str, found: &StoreAttributes) -> Attributes {
 }
 
 fn update(etag: &str, version: Option<String>) -> PutMode {
-    PutMode::Update(UpdateVersion { e_tag: Some(etag.to_owned()), version })
+    PutMode::Update(UpdateVersion { e_tag: Some(strong(etag).to_owned()), version })
 }
 
 /// `key` as the store's own path type, only if that type keeps it byte for byte.

@@ -71,6 +71,9 @@ impl Backend for Local {
         Abilities {
             put: conditions,
             complete: conditions,
+            delete: Compares::Never,
+            delete_many: Compares::Never,
+            bulk: 1,
             whole: PART,
             part: PART,
             parts: u64::MAX,

@@ -62,3 +62,40 @@ pub enum Condition<'a> {
     /// The object with this key has this version.
     Unchanged(&'a str),
 }
+
+/// An object that is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doomed {
+    /// Its key.
+    pub key: String,
+    /// The version that it must have, where the store compares and removes in one step.
+    pub etag: Option<String>,
+}
+
+/// Whether two texts name one version. Some answers leave the quotes out, and what is between a server and its client may mark
+/// versions as weak.
+pub(crate) fn same_version(one: &str, other: &str) -> bool {
+    let bare = |etag: &str| strong(etag).trim_matches('"').to_owned();
+    bare(one) == bare(other)
+}
+
+/// The version without the mark of a weak one, which no condition would hold for.
+pub(super) fn strong(etag: &str) -> &str {
+    etag.strip_prefix("W/").unwrap_or(etag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_version_are_equal() {
+        for other in ["\"e\"", "e", "W/\"e\""] {
+            assert!(same_version("\"e\"", other) && same_version(other, "W/\"e\""), "{other}");
+        }
+        for other in ["\"f\"", "\"e-1\"", "W/\"f\"", ""] {
+            assert!(!same_version("\"e\"", other), "{other}");
+        }
+        assert_eq!((strong("W/\"e\""), strong("\"e\"")), ("\"e\"", "\"e\""));
+    }
+}

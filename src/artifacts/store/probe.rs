@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 
 use super::attributes::{Attributes, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions};
-use super::object::{Condition, Listed};
+use super::object::{Condition, Doomed, Listed};
 use super::retry::Retry;
 use crate::artifacts::key::Prefix;
 use crate::error::{ErrorKind, Result};
@@ -35,6 +35,30 @@ pub(super) struct Found {
     puts: OnceCell<Conditions>,
     completions: OnceCell<Conditions>,
     keeps: OnceCell<Keeps>,
+    deletes: OnceCell<Deletes>,
+}
+
+/// How a store removes objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deletes {
+    /// How it checks the version of one that is removed by itself.
+    pub(crate) one: Compares,
+    /// How it checks the versions of those that are removed together.
+    pub(crate) many: Compares,
+    /// The most that it removes in one request.
+    pub(crate) bulk: usize,
+}
+
+impl Deletes {
+    /// Whether several are removed in one request: not if the store compares only those that are removed by themselves.
+    pub(crate) fn together(&self) -> bool {
+        self.bulk > 1 && (self.many == Compares::InOneStep || self.one != Compares::InOneStep)
+    }
+
+    /// How the version of each is checked, as they are removed.
+    pub(crate) fn way(&self) -> Compares {
+        if self.together() { self.many } else { self.one }
+    }
 }
 
 /// What a store keeps of a file besides its bytes.
@@ -82,6 +106,17 @@ impl Found {
         }
         let trial = async || Trial { store, scratch: prefix.scratch()?, retry }.completions(claimed).await;
         self.completions.get_or_try_init(trial).await.copied().unwrap_or(claimed)
+    }
+
+    /// The same for removals.
+    pub(super) async fn deletes(&self, store: &dyn Backend, prefix: &Prefix, retry: Retry) -> Deletes {
+        let Abilities { delete: one, delete_many: many, bulk, .. } = store.abilities();
+        let claimed = Deletes { one, many, bulk };
+        if one != Compares::AsServer && many != Compares::AsServer {
+            return claimed;
+        }
+        let trial = async || Trial { store, scratch: prefix.scratch()?, retry }.deletes(claimed).await;
+        self.deletes.get_or_try_init(trial).await.copied().unwrap_or(claimed)
     }
 }
 
@@ -152,6 +187,23 @@ impl Trial<'_> {
         verdict(claimed, absent, unchanged)
     }
 
+    async fn deletes(&self, claimed: Deletes) -> Result<Deletes> {
+        self.put("scratch", Condition::Always).await?;
+        let one = self.call(|| self.store.delete_if(&self.scratch, WRONG)).await;
+        // It is gone if the condition was ignored.
+        self.put("scratch", Condition::Always).await?;
+        let doomed = [Doomed { key: self.scratch.clone(), etag: Some(WRONG.to_owned()) }];
+        let many = self.call(|| self.store.delete_many(&doomed)).await;
+        self.clear().await;
+        let bulk = match &many {
+            Err(error) if error.kind() != ErrorKind::Io => 1,
+            _ => claimed.bulk,
+        };
+        let many = many.and_then(|outcomes| outcomes.into_iter().collect::<Result<()>>());
+        let many = if bulk == 1 { Compares::Never } else { kept(claimed.many, many)? };
+        Ok(Deletes { one: kept(claimed.one, one)?, many, bulk })
+    }
+
     /// Removes the scratch object. If that fails, every listing skips it.
     async fn clear(&self) {
         let _ = self.call(|| self.store.delete(&self.scratch)).await;
@@ -182,7 +234,7 @@ fn verdict(
     Ok(Conditions { absent: kept(claimed.absent, absent)?, unchanged: kept(claimed.unchanged, unchanged)? })
 }
 
-fn kept(claimed: Compares, answer: Result<Option<String>>) -> Result<Compares> {
+fn kept<T>(claimed: Compares, answer: Result<T>) -> Result<Compares> {
     match answer.map_err(|error| (error.kind(), error)) {
         _ if claimed != Compares::AsServer => Ok(claimed),
         Ok(_) | Err((ErrorKind::Unsupported, _)) => Ok(Compares::Never),
@@ -199,7 +251,7 @@ mod tests {
     #[test]
     fn only_a_refusal_shows_that_a_condition_is_kept() {
         let answer = |kind| Err(Error::new("put", "k", kind));
-        let kept = |answer| kept(Compares::AsServer, answer).ok();
+        let kept = |answer: Result<Option<String>>| kept(Compares::AsServer, answer).ok();
         assert_eq!(kept(answer(ErrorKind::Busy)), Some(Compares::InOneStep));
         assert_eq!(kept(answer(ErrorKind::AlreadyExists)), Some(Compares::InOneStep));
         assert_eq!(kept(answer(ErrorKind::NotFound)), Some(Compares::InOneStep));
@@ -207,7 +259,7 @@ mod tests {
         assert_eq!(kept(answer(ErrorKind::Unsupported)), Some(Compares::Never));
         assert_eq!(kept(answer(ErrorKind::Io)), None, "nobody knows");
         assert_eq!(kept(answer(ErrorKind::Denied)), None);
-        let denied = super::kept(Compares::Never, answer(ErrorKind::Denied));
-        assert_eq!(denied.ok(), Some(Compares::Never), "it was not asked for");
+        let denied: Result<()> = Err(Error::new("put", "k", ErrorKind::Denied));
+        assert_eq!(super::kept(Compares::Never, denied).ok(), Some(Compares::Never), "it was not asked for");
     }
 }

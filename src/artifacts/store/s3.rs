@@ -10,6 +10,7 @@
 
 mod client;
 mod complete;
+mod delete;
 mod list;
 mod marker;
 mod page;
@@ -27,7 +28,7 @@ use object_store::aws::AmazonS3Builder;
 use super::attributes::{Attributes, Dialect};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::generic::{Generic, location, metadata};
-use super::object::{Body, Condition, Head, Listed};
+use super::object::{Body, Condition, Doomed, Head, Listed};
 use super::retry::Retry;
 use crate::error::Result;
 use client::Bucket;
@@ -55,6 +56,9 @@ impl Backend for S3 {
     fn abilities(&self) -> Abilities {
         Abilities {
             complete: Conditions::both(Compares::AsServer),
+            delete: Compares::AsServer,
+            delete_many: Compares::AsServer,
+            bulk: 1000,
             whole: 8 << 20,
             repeats: true,
             raw_keys: true,
@@ -119,6 +123,14 @@ impl Backend for S3 {
             true => self.bucket.delete_marker(key).boxed(),
             false => self.client.delete(key),
         }
+    }
+
+    fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
+        self.bucket.delete_if(key, etag).boxed()
+    }
+
+    fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
+        self.bucket.delete_many(objects).boxed()
     }
 
     fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {

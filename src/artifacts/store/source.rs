@@ -15,7 +15,7 @@ use super::backend::{Backend, Conditions};
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
-use super::probe::{Found, Keeps};
+use super::probe::{Deletes, Found, Keeps};
 use super::retry::Retry;
 use crate::artifacts::key::Prefix;
 use crate::error::Result;
@@ -170,6 +170,11 @@ impl Source {
     /// The same for a completion of parts.
     pub(crate) async fn completions(&self, prefix: &Prefix, retry: Retry) -> Conditions {
         self.found.completions(self.backend(), prefix, retry).await
+    }
+
+    /// How the store removes objects.
+    pub(crate) async fn deletes(&self, prefix: &Prefix, retry: Retry) -> Deletes {
+        self.found.deletes(self.backend(), prefix, retry).await
     }
 }
 

@@ -14,6 +14,8 @@ use object_store::signer::Signer as _;
 use object_store::{ClientConfigKey, RetryConfig, StaticCredentialProvider};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::xml;
+use crate::artifacts::store::answer::Answer;
 use crate::artifacts::store::error::store_error;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -21,6 +23,9 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same in a key.
 const KEY: &AsciiSet = &QUERY.remove(b'/');
+
+/// Largest body of a refusal that is read.
+const REFUSAL_MAX: usize = 16 << 10;
 
 /// A bucket.
 #[derive(Debug)]
@@ -112,7 +117,7 @@ impl Bucket {
         match response.status() {
             StatusCode::OK => Ok(response),
             StatusCode::PARTIAL_CONTENT if rest.is_some() => Ok(response),
-            status => Err(refusal(operation, subject, status)),
+            _ => Err(refusal(operation, subject, response).await.into_error(operation, subject)),
         }
     }
 
@@ -170,17 +175,25 @@ pub(super) async fn read_body(
     Ok(body)
 }
 
-pub(super) fn refusal(operation: &'static str, subject: &str, status: StatusCode) -> Error {
-    let kind = match status {
-        StatusCode::NOT_FOUND => ErrorKind::NotFound,
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Denied,
-        StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT => ErrorKind::Busy,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => ErrorKind::Io,
-        StatusCode::NOT_IMPLEMENTED => ErrorKind::Unsupported,
-        status if status.is_server_error() => ErrorKind::Io,
-        _ => ErrorKind::Unsupported,
-    };
-    Error::new(operation, subject, kind).with_detail(format!("the store answers {}", status.as_u16()))
+/// What an answer says that is no success.
+pub(super) async fn refusal(operation: &'static str, subject: &str, response: HttpResponse) -> Answer {
+    let status = response.status();
+    let region = response.headers().get("x-amz-bucket-region").and_then(|value| value.to_str().ok());
+    let region = region.filter(|_| status.is_redirection()).map(str::to_owned);
+    let mut answer = Answer { status: Some(status.as_u16()), region, ..Answer::default() };
+    // Without a body that can be read the status is all there is.
+    if let Ok(body) = read_body(operation, subject, response, REFUSAL_MAX).await {
+        let _ = xml::read(&body, |names, text| {
+            match names {
+                ["Error", "Code"] => answer.code = Some(text),
+                ["Error", "Message"] => answer.message = Some(text),
+                ["Error", "Region"] if answer.region.is_none() => answer.region = Some(text),
+                _ => {}
+            }
+            Ok(())
+        });
+    }
+    answer
 }
 
 /// Leaves retries and deadlines to our own, which are counted, reported, and know how much a request moves.

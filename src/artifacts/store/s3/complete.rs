@@ -21,9 +21,10 @@ use tokio::sync::Mutex;
 
 use super::client::{Bucket, QUERY, malformed, read_body, refusal, request};
 use super::xml;
+use crate::artifacts::store::answer::Answer;
 use crate::artifacts::store::backend::Parts;
 use crate::artifacts::store::error::{changed, store_error};
-use crate::artifacts::store::object::Condition;
+use crate::artifacts::store::object::{Condition, strong};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest answer to a completion.
@@ -116,7 +117,11 @@ impl Bucket {
                 read_answer(key, &answer)
             }
             StatusCode::NOT_FOUND => Err(changed("put", key)),
-            status => Err(refusal("put", key, status)),
+            _ => {
+                let on_condition = condition != Condition::Always;
+                let answer = refusal("put", key, response).await;
+                Err(Answer { on_condition, ..answer }.into_error("put", key))
+            }
         }
     }
 }
@@ -126,7 +131,7 @@ fn header(key: &str, condition: Condition<'_>) -> Result<Option<(HeaderName, Hea
         Condition::Always => None,
         Condition::Absent => Some((IF_NONE_MATCH, HeaderValue::from_static("*"))),
         Condition::Unchanged(etag) => {
-            let value = HeaderValue::from_str(etag).map_err(|error| {
+            let value = HeaderValue::from_str(strong(etag)).map_err(|error| {
                 Error::new("put", key, ErrorKind::Io).with_source(std::io::Error::other(error))
             })?;
             Some((IF_MATCH, value))
@@ -158,7 +163,7 @@ fn manifest(parts: &[String]) -> std::result::Result<String, xml::Malformed> {
     Ok(body)
 }
 
-fn element(body: &mut String, name: &str, text: &str) {
+pub(super) fn element(body: &mut String, name: &str, text: &str) {
     body.push_str(&format!("<{name}>{}</{name}>", quick_xml::escape::escape(text)));
 }
 
@@ -174,18 +179,13 @@ fn read_answer(key: &str, answer: &[u8]) -> Result<Option<String>> {
         }
         Ok(())
     });
-    let kind = match code.as_deref() {
-        None if done => return Ok(etag),
-        None => return Err(malformed("put", key, read.err().unwrap_or("answer is no completion"))),
-        Some("PreconditionFailed" | "ConditionalRequestConflict" | "NoSuchUpload" | "NoSuchKey") => {
-            return Err(changed("put", key));
-        }
-        Some("AccessDenied") => ErrorKind::Denied,
-        Some("NotImplemented") => ErrorKind::Unsupported,
-        Some(_) => ErrorKind::Io,
-    };
-    let detail = format!("the store answers {}", code.unwrap_or_default().escape_debug());
-    Err(Error::new("put", key, kind).with_detail(detail))
+    match code {
+        None if done => Ok(etag),
+        None => Err(malformed("put", key, read.err().unwrap_or("answer is no completion"))),
+        Some(code) if ["NoSuchUpload", "NoSuchKey"].contains(&code.as_str()) => Err(changed("put", key)),
+        // The status was sent before anything was known, and says nothing.
+        code => Err(Answer { code, ..Answer::default() }.into_error("put", key)),
+    }
 }
 
 #[cfg(test)]

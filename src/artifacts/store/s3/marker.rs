@@ -35,7 +35,7 @@ impl Bucket {
         let response = self.execute("put", key, request).await?;
         match response.status() {
             status if status.is_success() => Ok(header(&response, ETAG)),
-            status => Err(refusal("put", key, status)),
+            _ => Err(refusal("put", key, response).await.into_error("put", key)),
         }
     }
 
@@ -49,15 +49,16 @@ impl Bucket {
                 Ok(Some(Head { size: size.unwrap_or(0), etag: header(&response, ETAG), attributes }))
             }
             StatusCode::NOT_FOUND => Ok(None),
-            status => Err(refusal("head", key, status)),
+            _ => Err(refusal("head", key, response).await.into_error("head", key)),
         }
     }
 
     pub(super) async fn delete_marker(&self, key: &str) -> Result<()> {
         let request = request("delete", key, Method::DELETE, &self.object(key)?, HttpRequestBody::empty())?;
-        match self.execute("delete", key, request).await?.status() {
+        let response = self.execute("delete", key, request).await?;
+        match response.status() {
             status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-            status => Err(refusal("delete", key, status)),
+            _ => Err(refusal("delete", key, response).await.into_error("delete", key)),
         }
     }
 }

@@ -1,0 +1,93 @@
+//! What a store says when it refuses, as errors that a person can act on.
+
+use std::fs;
+use std::sync::Arc;
+
+use beneath::ErrorKind;
+use beneath::artifacts::{Source, SyncOptions};
+
+use crate::bucket::{Act, Answer, Ask, Bucket, Request};
+use crate::servers;
+use crate::support::Home;
+
+fn error(status: u16, code: &str) -> Answer {
+    Answer::new(
+        status,
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>m</Message></Error>"),
+    )
+}
+
+/// By raw keys, and by the store's own client.
+fn both(bucket: &Bucket) -> [(&'static str, Source); 2] {
+    let once = object_store::RetryConfig { max_retries: 0, ..object_store::RetryConfig::default() };
+    let own = Source::new(Arc::new(bucket.builder().with_retry(once).build().unwrap()));
+    [("raw", bucket.source()), ("own client", own)]
+}
+
+#[tokio::test]
+async fn each_refusal_of_a_listing_has_its_kind_its_code_and_what_to_do() {
+    let cases = [
+        (403, "SignatureDoesNotMatch", ErrorKind::Denied, "secret key"),
+        (403, "RequestTimeTooSkewed", ErrorKind::Denied, "clock"),
+        (403, "AccessDenied", ErrorKind::Denied, "permit"),
+        (403, "InvalidAccessKeyId", ErrorKind::Denied, "access key"),
+        (400, "ExpiredToken", ErrorKind::Denied, "expired"),
+        (404, "NoSuchBucket", ErrorKind::NotFound, "bucket does not exist"),
+        (400, "AuthorizationHeaderMalformed", ErrorKind::Unsupported, "another region"),
+        (501, "NotImplemented", ErrorKind::Unsupported, "does not know"),
+    ];
+    for (status, code, kind, words) in cases {
+        let bucket = Bucket::new(move |_, _| Act::Refuse(error(status, code)));
+        for (name, source) in both(&bucket) {
+            let found = Home::new().artifacts(&source).restore().await.unwrap_err();
+            let text = found.to_string();
+            assert_eq!(found.kind(), kind, "{name}, {code}: {text}");
+            assert!(text.contains(words) && text.contains(code), "{name}, {code}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusal_of_a_condition_names_the_permission_that_it_needs() {
+    let judge = |request: &Request, _| match request.ask {
+        Ask::Put => Act::Refuse(error(403, "AccessDenied")),
+        _ => Act::Serve,
+    };
+    let bucket = Bucket::new(judge);
+    let home = Home::new();
+    fs::write(home.workspace("a"), "x").unwrap();
+    let report = home.artifacts(&bucket.source()).mirror(&SyncOptions::default()).await.unwrap();
+    let (_, error) = report.failed.iter().next().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(
+        error.to_string().contains("s3:GetObject") && error.to_string().contains("AccessDenied"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn body_of_a_refusal_is_bounded_and_escaped() {
+    let hostile = format!("<Error><Code>\u{1b}]0;owned\u{202e}{}</Code></Error>", "x".repeat(3000));
+    for body in [hostile, "y".repeat(10 << 20), "<Error><Code>".to_owned() + &"<a>".repeat(100_000)] {
+        let bucket = Bucket::new(move |_, _| Act::Refuse(Answer::new(403, body.clone())));
+        let error = Home::new().artifacts(&bucket.source()).restore().await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{text}");
+        assert!(text.len() < 1000 && !text.contains(['\u{1b}', '\u{202e}']), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_told_apart_on_a_real_server() {
+    let Some(server) = servers::weed() else { return };
+    let (bucket, _) = server.bucket().await;
+    let builder = || server.builder(&bucket);
+    for (source, code) in [
+        (builder().with_secret_access_key("wrong"), "SignatureDoesNotMatch"),
+        (builder().with_access_key_id("nobody"), "InvalidAccessKeyId"),
+    ] {
+        let error = Home::new().artifacts(&Source::s3(source).unwrap()).restore().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains(code), "{error}");
+    }
+}
