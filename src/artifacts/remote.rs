@@ -16,7 +16,7 @@ use futures_util::stream::{Stream, StreamExt as _};
 
 use super::client::Client;
 use super::progress::Event;
-use super::state::{Base, Planned, Version};
+use super::state::{Base, Planned, PutAt, Version};
 use super::store::{Listed, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName};
@@ -119,7 +119,7 @@ impl Remote {
                     continue;
                 }
             };
-            let put_at = object.put_at.filter(|_| content_etags);
+            let put_at = object.put_at.filter(|_| content_etags).map(PutAt::Exactly);
             let version = Version { put_at, ..Version::of(object.etag) };
             let found = Object { size: object.size, version };
             if let Err(error) = admit(&path, found.size, room, client, reserved) {
@@ -204,7 +204,7 @@ impl Remote {
         let renewed = self.objects.iter().filter(|(path, object)| {
             let known = base.get(path).filter(|known| known.leaf.size() == object.size);
             known.is_some_and(|known| {
-                known.version.same_bytes(&object.version) && known.version.put_at != object.version.put_at
+                known.version.same_bytes(&object.version) && !known.version.is(&object.version)
             })
         });
         renewed.map(|(path, object)| (path.clone(), object.version.clone())).collect()

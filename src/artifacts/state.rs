@@ -9,7 +9,7 @@ mod places;
 mod record;
 mod uploads;
 
-pub(crate) use base::{Base, FileId, Known, Version};
+pub(crate) use base::{Base, FileId, Known, PutAt, Version};
 pub(crate) use binding::Binding;
 pub(crate) use intents::Intents;
 pub(crate) use log::Log;

@@ -214,6 +214,9 @@ impl Artifacts {
             Ok((base, local, intents, conflicts))
         })
         .await?;
+        self.client.progress.report(&Event::Entered(Step::Listing));
+        let remote = Remote::list(&self.client, &self.reserved).await?;
+        // Last, since some servers lose a bucket with its only object.
         let (source, before) = (&self.client.source, self.client.source.keeps());
         if writes == Writes::ToTheStore
             && local.wants_more_than_bytes()
@@ -230,8 +233,6 @@ impl Artifacts {
         for (path, error) in local.tree.refused() {
             progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
         }
-        progress.report(&Event::Entered(Step::Listing));
-        let remote = Remote::list(&self.client, &self.reserved).await?;
         let mut report = SyncReport { listed: remote.listed, conflicts, ..SyncReport::default() };
         report.left.absorb(local.tree.left().clone());
         report.left.absorb(remote.left.clone());

@@ -29,6 +29,8 @@ type Headers = BTreeMap<String, String>;
 struct State {
     /// Content and version by key.
     objects: BTreeMap<String, (Vec<u8>, u64)>,
+    /// What was said of each version, and of each upload.
+    said: BTreeMap<String, Headers>,
     /// Parts by number, by upload.
     uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
     count: u64,
@@ -198,6 +200,17 @@ impl Bucket {
     }
 }
 
+/// What a request says of the file.
+fn said(request: &Request) -> Headers {
+    let said = request.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-"));
+    said.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// There are few names, and a test soon ends.
+fn leak(name: &str) -> &'static str {
+    name.to_owned().leak()
+}
+
 fn etag(version: u64) -> String {
     format!("\"v{version}\"")
 }
@@ -248,6 +261,7 @@ impl State {
                 self.count += 1;
                 let id = format!("u{}", self.count);
                 self.uploads.insert(id.clone(), BTreeMap::new());
+                self.said.insert(id.clone(), said(request));
                 let xml = "InitiateMultipartUploadResult";
                 Answer::new(200, format!("<{xml}><UploadId>{id}</UploadId></{xml}>"))
             }
@@ -319,6 +333,8 @@ impl State {
             return Err(error(412, "PreconditionFailed"));
         }
         self.count += 1;
+        let upload = request.query.get("uploadId").and_then(|id| self.said.remove(id));
+        self.said.insert(format!("v{}", self.count), upload.unwrap_or_else(|| said(request)));
         self.objects.insert(request.key.clone(), (content, self.count));
         Ok(version(Answer::new(200, ""), self.count))
     }

@@ -58,7 +58,8 @@ fn write(path: &Path, content: &str, mode: u32, seconds: u64, nanos: u32) {
 
 /// Mirrors `one`, restores on a new host, and compares. Returns that host.
 async fn comes_back(name: &str, source: &Source, one: &Home, faithful: bool) -> Option<Home> {
-    let mirrored = one.artifacts(source).mirror(&SyncOptions::default()).await.unwrap();
+    let mirrored = one.artifacts(source).mirror(&SyncOptions::default()).await;
+    let mirrored = mirrored.unwrap_or_else(|error| panic!("{name}: {error}"));
     let two = Home::new();
     let restored = two.artifacts(source).restore().await.unwrap();
     if !mirrored.is_complete() || !restored.is_complete() {

@@ -101,7 +101,9 @@ enum Then {
 impl Answer {
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        let headers = BTreeMap::from([("Content-Length", body.len().to_string())]);
+        // The time at which every object was put, as the listings say.
+        let now = "Thu, 01 Jan 2026 00:00:00 GMT".to_owned();
+        let headers = BTreeMap::from([("Content-Length", body.len().to_string()), ("Date", now)]);
         Self { status: Some(status), headers, body, then: Then::Close }
     }
 

@@ -40,7 +40,7 @@ impl Uploader {
         before: Before<'_>,
     ) -> Result<Uploaded> {
         let error = match self.make(key, &content, &ready, before.condition()).await {
-            Ok(etag) => return Ok(Uploaded::Put(content.known(etag))),
+            Ok(etag) => return Ok(Uploaded::Put(content.known(self.version(etag)))),
             Err(error) => error,
         };
         // Only the answer may be lost, and the object be there.
@@ -50,11 +50,11 @@ impl Uploader {
         }
         let retry = if lost { self.retry.with_attempts(1) } else { self.retry };
         if let Some(etag) = self.put_by(retry, key, &content).await {
-            return Ok(Uploaded::Put(content.known(etag)));
+            return Ok(Uploaded::Put(content.known(self.version(etag))));
         }
         let etag;
         let condition = match self.settle(retry, key, &content, before.ours).await {
-            Ok(Settled::Same(etag)) => return Ok(Uploaded::Same(content.known(etag))),
+            Ok(Settled::Same(etag)) => return Ok(Uploaded::Same(content.known(self.version(etag)))),
             _ if lost => return Err(error),
             Ok(Settled::Theirs) => return Ok(Uploaded::Conflict),
             Ok(Settled::Ours(Some(found))) => {
@@ -66,7 +66,7 @@ impl Uploader {
             Err(error) => return Err(error),
         };
         match self.make(key, &content, &ready, condition).await {
-            Ok(etag) => Ok(Uploaded::Put(content.known(etag))),
+            Ok(etag) => Ok(Uploaded::Put(content.known(self.version(etag)))),
             Err(error) if is_conflict(&error) => Ok(Uploaded::Conflict),
             Err(error) => Err(error),
         }

@@ -15,6 +15,7 @@ use super::uploader::{
 };
 use crate::artifacts::disk::blocking;
 use crate::artifacts::progress::Event;
+use crate::artifacts::state::Version;
 use crate::artifacts::store::{Attributes, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -123,8 +124,8 @@ impl Uploader {
         before: Before<'_>,
         intend: Intend<'_>,
     ) -> Result<Uploaded> {
-        if let Some(etag) = same(before, &content) {
-            return Ok(Uploaded::Same(content.known(etag)));
+        if let Some(version) = same(before, &content) {
+            return Ok(Uploaded::Same(content.known(version)));
         }
         intend(&content.digest)?;
         let (path, size) = (content.path, bytes.len() as u64);
@@ -158,8 +159,8 @@ impl Uploader {
             blocking("read", move || unchanged(&places.workspace, &subject, seen)).await?;
             let leaf = leaf(size, digest, &attributes);
             let content = Content { path, leaf, digest, file: seen, attributes };
-            if let Some(etag) = same(before, &content) {
-                return Ok(Uploaded::Same(content.known(etag)));
+            if let Some(version) = same(before, &content) {
+                return Ok(Uploaded::Same(content.known(version)));
             }
             intend(&digest)?;
             self.publish(key, content, Ready::Parts(&*parts), before).await
@@ -181,8 +182,8 @@ impl Uploader {
 }
 
 /// The version of the object, if it is just this as far as is known.
-fn same(before: Before<'_>, content: &Content<'_>) -> Option<Option<String>> {
+fn same(before: Before<'_>, content: &Content<'_>) -> Option<Version> {
     let known = before.known.filter(|known| known.leaf == content.leaf)?;
     let same_mode = known.mode.is_none() || known.mode == content.attributes.mode;
-    same_mode.then(|| known.version.etag.as_deref().map(str::to_owned))
+    same_mode.then(|| known.version.clone())
 }

@@ -11,7 +11,7 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
 use crate::artifacts::progress::Progress;
-use crate::artifacts::state::{FileId, Known, Places, Uploads, Version};
+use crate::artifacts::state::{FileId, Known, Places, PutAt, Uploads, Version};
 use crate::artifacts::store::{
     Attributes, Compares, Condition, Conditions, Kind, Parts, Retry, Source, changed, is_transient,
     same_version,
@@ -168,11 +168,12 @@ impl Seen {
 }
 
 impl Content<'_> {
-    pub(super) fn known(self, etag: Option<String>) -> Known {
+    /// What is known of it once it is in the store in this version.
+    pub(super) fn known(self, version: Version) -> Known {
         let Self { leaf, file, attributes, .. } = self;
         let stamp = file.stamp.filter(|_| file.lasts).map(Box::new);
         let mode = attributes.mode.filter(|_| attributes.kind == Kind::File);
-        Known { leaf, version: Version::of(etag), mode, file: file.id, stamp }
+        Known { leaf, version, mode, file: file.id, stamp }
     }
 }
 
@@ -253,6 +254,11 @@ impl Uploader {
     /// The same for a completion.
     pub(super) async fn completions(&self) -> Conditions {
         *self.completions.get_or_init(|| self.source.completions(&self.prefix, self.retry)).await
+    }
+
+    /// The version of an object that the store has just answered for.
+    pub(super) fn version(&self, etag: Option<String>) -> Version {
+        Version { put_at: self.source.backend().time().map(PutAt::By), ..Version::of(etag) }
     }
 
     /// A call to the store that moves `bytes`, retried.

@@ -45,14 +45,32 @@ impl FileId {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) etag: Option<Box<str>>,
-    /// When it was put, as the listing says; only where the ETag says less than that.
-    pub(crate) put_at: Option<i64>,
+    /// When it was put; only where the ETag says less than that.
+    pub(crate) put_at: Option<PutAt>,
+}
+
+/// When an object was put, in seconds by the clock of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PutAt {
+    /// Then, as a listing says.
+    Exactly(i64),
+    /// Then or before, since it was answered then.
+    By(i64),
 }
 
 impl Version {
     /// A version of which only the ETag is known.
     pub(crate) fn of(etag: Option<impl Into<Box<str>>>) -> Self {
         Self { etag: etag.map(Into::into), put_at: None }
+    }
+
+    /// Whether a version that was listed is this one.
+    pub(crate) fn is(&self, listed: &Self) -> bool {
+        let same_time = match (self.put_at, listed.put_at) {
+            (Some(PutAt::By(latest)), Some(PutAt::Exactly(time))) => time <= latest,
+            (known, listed) => known == listed,
+        };
+        same_time && self.same_bytes(listed)
     }
 
     /// Whether both have the same ETag, so that they hold the same bytes. Without ETags nobody can know.
@@ -117,7 +135,7 @@ impl Base {
             let file = file.map_or_else(|| "-".to_owned(), |file| format!("{}:{}", file.inode, file.born));
             let stamp = stamp.as_ref().map_or_else(|| "-".to_owned(), |stamp| encode_stamp(stamp));
             let etag = encode_version(version.etag.as_deref());
-            let (put_at, mode) = (encode_number(version.put_at), encode_number(*mode));
+            let (put_at, mode) = (encode_time(version.put_at), encode_number(*mode));
             format!("{} {} {etag} {put_at} {mode} {file} {stamp}", encode_path(path), leaf.encode())
         });
         let conflicts = self
@@ -154,17 +172,14 @@ impl Base {
 
     /// Whether an object of this version and size is the one that is known.
     pub(crate) fn is_at(&self, path: &GuestPath, version: &Version, size: u64) -> bool {
-        self.get(path).is_some_and(|known| {
-            known.version.same_bytes(version)
-                && known.version.put_at == version.put_at
-                && known.leaf.size() == size
-        })
+        self.get(path).is_some_and(|known| known.version.is(version) && known.leaf.size() == size)
     }
 
     /// What both had, as a tree. What does not fit together is left out.
     pub(crate) fn tree(&self) -> Tree {
         let mut tree = Tree::default();
-        for (path, known) in &self.known {
+        // From the deepest: a directory that was empty may have had something in it since.
+        for (path, known) in self.known.iter().rev() {
             if tree.has_room(path) {
                 tree.add(path.clone(), known.leaf.clone());
             }
@@ -191,7 +206,7 @@ fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
         let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
         let leaf = Leaf::decode(&mut words)?;
         let etag = decode_version(words.next()?)?;
-        let version = Version { etag, put_at: decode_number(words.next()?)? };
+        let version = Version { etag, put_at: decode_time(words.next()?)? };
         let mode = decode_number(words.next()?)?;
         let file = match words.next()? {
             "-" => None,
@@ -207,6 +222,24 @@ fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
         known.insert(path, Known { leaf, version, mode, file, stamp });
     }
     Some((known, conflicts))
+}
+
+/// When an object was put, as one word.
+pub(super) fn encode_time(put_at: Option<PutAt>) -> String {
+    match put_at {
+        Some(PutAt::By(time)) => format!("<{time}"),
+        Some(PutAt::Exactly(time)) => time.to_string(),
+        None => "-".to_owned(),
+    }
+}
+
+/// None if the word is no time; that of nothing is none, too.
+#[allow(clippy::option_option)]
+pub(super) fn decode_time(word: &str) -> Option<Option<PutAt>> {
+    match word.strip_prefix('<') {
+        Some(digits) => Some(Some(PutAt::By(digits.parse().ok()?))),
+        None => Some(decode_number(word)?.map(PutAt::Exactly)),
+    }
 }
 
 /// A number as one word.
@@ -252,7 +285,7 @@ mod tests {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, modified: -4, changed: 5 };
         let path = |raw: &[u8]| GuestPath::try_from(raw).unwrap();
         let file = Some(FileId { inode: 2, born: -3 });
-        let version = Version { etag: Some("\"e -\"".into()), put_at: Some(-7) };
+        let version = Version { etag: Some("\"e -\"".into()), put_at: Some(PutAt::By(-7)) };
         let known = Known { leaf: leaf.clone(), version, mode: Some(0o755), file, stamp: None };
         base.insert(path(b"a \xff\n/b"), Known { stamp: Some(Box::new(stamp)), ..known.clone() });
         base.insert(path(b"c"), Known { version: Version::default(), mode: None, file: None, ..known });

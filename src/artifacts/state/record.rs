@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::base::{Version, decode_number, encode_number};
+use super::base::{Version, decode_number, decode_time, encode_number, encode_time};
 use crate::name::GuestPath;
 use crate::tree::{Digest, Leaf, decode_path, encode_path};
 
@@ -31,7 +31,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn write_line(&self, out: &mut String) {
         let Self { path, leaf, version, mode } = self;
-        let (etag, put_at) = (encode_version(version.etag.as_deref()), encode_number(version.put_at));
+        let (etag, put_at) = (encode_version(version.etag.as_deref()), encode_time(version.put_at));
         let (leaf, mode) = (leaf.encode(), encode_number(*mode));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{leaf} {etag} {put_at} {mode} {}", encode_path(path));
@@ -42,7 +42,7 @@ impl Record {
         let mut words = line.split_ascii_whitespace();
         let leaf = Leaf::decode(&mut words)?;
         let etag = decode_version(words.next()?)?;
-        let version = Version { etag, put_at: decode_number(words.next()?)? };
+        let version = Version { etag, put_at: decode_time(words.next()?)? };
         let mode = decode_number(words.next()?)?;
         let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
         words.next().is_none().then_some(Self { path, leaf, version, mode })
@@ -116,6 +116,7 @@ pub(super) fn unescape(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::base::PutAt;
     use super::*;
     use proptest::prelude::*;
 
@@ -128,7 +129,10 @@ mod tests {
                     .prop_map(|(bytes, sha256, execute)| Leaf::File { bytes, sha256, execute }),
                 proptest::collection::vec(any::<u8>(), 1..9).prop_map(|text| Leaf::Link { text }),
             ],
-            put_at in proptest::option::of(any::<i64>()),
+            put_at in proptest::option::of((any::<bool>(), any::<i64>()).prop_map(|(exactly, time)| match exactly {
+                true => PutAt::Exactly(time),
+                false => PutAt::By(time),
+            })),
             mode in proptest::option::of(0_u32..=0o777),
             etag in proptest::option::of("\\PC{0,12}|[\t\n -]{1,3}"),
         ) {

@@ -30,6 +30,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Which store it is: text that is the same for the same bucket or directory, and another for any other.
     fn identity(&self) -> String;
 
+    /// The store's own time at its last answer, in seconds since the epoch, where it says it.
+    fn time(&self) -> Option<i64> {
+        None
+    }
+
     /// Lists every object whose key starts with `prefix`, in the store's order. The stream ends after its first error.
     ///
     /// A listing is many calls: what of it fails is asked for again as `retry` says.

@@ -9,6 +9,7 @@
 //! What remains: a URL cannot hold a `.` or `..` segment, in any spelling, so such a key is listed but not read.
 
 mod client;
+mod clock;
 mod complete;
 mod delete;
 mod list;
@@ -70,6 +71,10 @@ impl Backend for S3 {
 
     fn identity(&self) -> String {
         self.bucket.url.clone()
+    }
+
+    fn time(&self) -> Option<i64> {
+        self.bucket.clock.now()
     }
 
     fn list(&self, prefix: &str, retry: Retry) -> BoxStream<'static, Result<Listed>> {

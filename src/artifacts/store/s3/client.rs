@@ -14,6 +14,7 @@ use object_store::signer::Signer as _;
 use object_store::{ClientConfigKey, RetryConfig, StaticCredentialProvider};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::clock::Clock;
 use super::xml;
 use crate::artifacts::store::answer::Answer;
 use crate::artifacts::store::error::store_error;
@@ -37,16 +38,21 @@ pub(super) struct Bucket {
     region: String,
     signed: bool,
     requester_pays: bool,
+    pub(super) clock: Clock,
 }
 
 /// Keeps the client that the store connects, so that raw requests share its pool and its settings.
 #[derive(Debug, Clone, Default)]
-struct Shared(Arc<Mutex<Option<HttpClient>>>);
+struct Shared {
+    client: Arc<Mutex<Option<HttpClient>>>,
+    clock: Clock,
+}
 
 impl HttpConnector for Shared {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
+        let client = self.clock.watching(client);
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
     }
 }
@@ -77,11 +83,17 @@ impl Bucket {
             .build()
             .map_err(|error| unsupported(Box::new(error)))?;
         // The client of the store itself is the last that the builder connects.
-        let client = shared.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let client = shared.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let raw = match client {
-            Some(client) if !special => {
-                Some(Self { store: store.clone(), client, url, region, signed, requester_pays })
-            }
+            Some(client) if !special => Some(Self {
+                store: store.clone(),
+                client,
+                url,
+                region,
+                signed,
+                requester_pays,
+                clock: shared.clock,
+            }),
             _ => None,
         };
         Ok((store, raw))
