@@ -42,6 +42,8 @@
 //!   modification are not kept.
 //! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
 //!   objects that are put within moments.
+//! * `Source::s3` follows no redirect. A store that was built elsewhere, for [`Source::new`], has a client of its own, which follows
+//!   redirects; so does one whose builder has root certificates or a DNS resolver set in code.
 //! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
 //! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.

@@ -2,6 +2,8 @@
 
 mod answer;
 mod backend;
+#[cfg(feature = "client")]
+mod connect;
 mod error;
 mod generic;
 mod local;

@@ -112,6 +112,11 @@ impl Bucket {
         servers::client(self.port, "bucket")
     }
 
+    /// Where it is.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// The same bucket as GCS, which compares generations and not versions.
     #[cfg(feature = "gcp")]
     pub(crate) fn gcs(&self) -> Source {
