@@ -11,7 +11,7 @@
 //! | bring one object into a running session | [`Artifacts::materialise`] |
 //! | write a file here and in the store | [`Artifacts::put`] |
 //! | find out what a command has changed | [`Snapshot::take`], [`Snapshot::diff`] |
-//! | hand out a link to an object | [`Artifacts::signed_url`] |
+//! | hand out a link to an object | [`Artifacts::signed_url`], [`Artifacts::signed_download`] |
 //! | install code or documents of a set version | [`Bundles`] |
 //!
 //! # Threats
@@ -106,6 +106,7 @@ mod bundle;
 mod client;
 mod disk;
 mod key;
+mod link;
 mod live;
 mod local;
 mod options;
