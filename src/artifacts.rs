@@ -73,6 +73,11 @@
 //! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2 up to seven; moto ignores `If-Match` there. Of
 //! eight puts in one request both let one through.
 //!
+//! # Stores and credentials
+//! [`Source::parse`] opens a store by its URL, with the credentials of the environment, the container or the instance; its
+//! documentation says where they are looked for, and that profiles are not read. `Source::s3`, `Source::signing` and
+//! [`Source::new`] take what was built with the crate [`object_store`], which is exported here in the version that fits.
+//!
 //! All calls need a tokio runtime with time enabled, and do their file work on its blocking threads.
 //!
 //! ```
@@ -119,6 +124,9 @@ mod report;
 mod state;
 mod store;
 mod sync;
+
+/// The crate of the stores, in the version that [`Source`] takes.
+pub use object_store;
 
 pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;

@@ -8,6 +8,7 @@ mod error;
 mod generic;
 mod local;
 mod object;
+mod parse;
 mod probe;
 mod retry;
 #[cfg(feature = "aws")]
