@@ -11,7 +11,7 @@
 //! | bring one object into a running session | [`Artifacts::materialise`] |
 //! | write a file here and in the store | [`Artifacts::put`] |
 //! | find out what a command has changed | [`Snapshot::take`], [`Snapshot::diff`] |
-//! | hand out a link to an object | [`Artifacts::signed_url`] |
+//! | hand out a link to an object | [`Artifacts::signed_url`], [`Artifacts::signed_download`] |
 //! | install code or documents of a set version | [`Bundles`] |
 //!
 //! # Threats
@@ -42,6 +42,8 @@
 //!   modification are not kept.
 //! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
 //!   objects that are put within moments.
+//! * `Source::s3` follows no redirect. A store that was built elsewhere, for [`Source::new`], has a client of its own, which follows
+//!   redirects; so does one whose builder has root certificates or a DNS resolver set in code.
 //! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
 //! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.
@@ -70,6 +72,11 @@
 //! puts between the two is overwritten. The same holds for servers that check the condition of a completion without a lock: of
 //! eight at one time, SeaweedFS 4.48 let up to eight through, and moto 5.2 up to seven; moto ignores `If-Match` there. Of
 //! eight puts in one request both let one through.
+//!
+//! # Stores and credentials
+//! [`Source::parse`] opens a store by its URL, with the credentials of the environment, the container or the instance; its
+//! documentation says where they are looked for, and that profiles are not read. `Source::s3`, `Source::signing` and
+//! [`Source::new`] take what was built with the crate [`object_store`], which is exported here in the version that fits.
 //!
 //! All calls need a tokio runtime with time enabled, and do their file work on its blocking threads.
 //!
@@ -104,6 +111,7 @@ mod bundle;
 mod client;
 mod disk;
 mod key;
+mod link;
 mod live;
 mod local;
 mod options;
@@ -116,6 +124,9 @@ mod report;
 mod state;
 mod store;
 mod sync;
+
+/// The crate of the stores, in the version that [`Source`] takes.
+pub use object_store;
 
 pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;

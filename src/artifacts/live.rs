@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -271,14 +270,6 @@ impl Artifacts {
             Ok(true)
         })
         .await
-    }
-
-    /// A URL that lets whoever has it read the object at `path` until `valid` has passed.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`] if the source has no signer.
-    pub async fn signed_url(&self, path: &GuestPath, valid: Duration) -> Result<String> {
-        self.client.source.backend().sign(&self.client.prefix.key(path)?, valid).await
     }
 
     /// Whether a single object may be at `path`, with so many bytes.

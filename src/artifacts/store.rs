@@ -3,10 +3,13 @@
 mod answer;
 mod attributes;
 mod backend;
+#[cfg(feature = "client")]
+mod connect;
 mod error;
 mod generic;
 mod local;
 mod object;
+mod parse;
 mod probe;
 mod retry;
 #[cfg(feature = "aws")]

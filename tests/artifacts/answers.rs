@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use beneath::ErrorKind;
+use beneath::artifacts::conformance::Attributes;
 use beneath::artifacts::{Source, SyncOptions};
 
 use crate::bucket::{Act, Answer, Ask, Bucket, Request};
@@ -89,5 +90,37 @@ async fn wrong_credentials_are_told_apart_on_a_real_server() {
         let error = Home::new().artifacts(&Source::s3(source).unwrap()).restore().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains(code), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a29_redirect_is_followed_to_no_other_host() {
+    // What a store must not be able to reach.
+    let inner = Bucket::new(|_, _| Act::Serve);
+    inner.plant("sessions/s1/a");
+    for status in [301, 302, 307, 308] {
+        let to = format!("{}/bucket/sessions/s1/a", inner.url());
+        let judge = move |_: &Request, _| {
+            let answer = Answer::new(status, "").with("Location", &to);
+            Act::Refuse(answer.with("x-amz-bucket-region", "eu-west-3"))
+        };
+        let outer = Bucket::new(judge);
+        let home = Home::new();
+        let artifacts = home.artifacts(&outer.source());
+        fs::write(home.workspace("secret"), "secret").unwrap();
+        let error = artifacts.mirror(&SyncOptions::default()).await.unwrap_err();
+        assert!(
+            error.to_string().contains("another region") && error.to_string().contains("eu-west-3"),
+            "{error}"
+        );
+        // Past the listing, in requests of our own and of the store's client.
+        let source = outer.source();
+        let store = source.backend();
+        let condition = beneath::artifacts::conformance::Condition::Always;
+        assert!(store.get("sessions/s1/a", None).await.is_err());
+        assert!(store.head("sessions/s1/a").await.is_err());
+        assert!(store.put("sessions/s1/a", "secret".into(), &Attributes::NONE, condition).await.is_err());
+        assert!(store.delete("sessions/s1/a").await.is_err());
+        assert!(inner.order().is_empty(), "{status}: {:?}", inner.order());
     }
 }

@@ -114,6 +114,11 @@ impl Bucket {
         servers::client(self.port, "bucket")
     }
 
+    /// Where it is.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// The same bucket as GCS, which compares generations and not versions.
     #[cfg(feature = "gcp")]
     pub(crate) fn gcs(&self) -> Source {
@@ -318,6 +323,8 @@ impl State {
         };
         let answer = version(answer, *found);
         let answer = if self.weak { answer.with("ETag", format!("W/{}", etag(*found))) } else { answer };
+        let said = self.said.get(&format!("v{found}")).into_iter().flatten();
+        let answer = said.fold(answer, |answer, (name, value)| answer.with(leak(name), value));
         answer.with("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
     }
 

@@ -505,7 +505,7 @@ async fn large(source: Source, at: String) {
 
 async fn sign(source: Source, at: String) {
     let store = source.backend();
-    match store.sign(&format!("{at}a"), std::time::Duration::from_secs(60)).await {
+    match store.sign(&format!("{at}a"), Duration::from_secs(60), None).await {
         Ok(url) => assert!(store.abilities().signs && url.starts_with("http"), "{url}"),
         Err(error) => {
             assert!(!store.abilities().signs);

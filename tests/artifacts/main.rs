@@ -19,6 +19,7 @@ mod kill;
 mod memory;
 mod mirror;
 mod naive;
+mod parse;
 mod race;
 mod readers;
 mod reports;

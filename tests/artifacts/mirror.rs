@@ -358,6 +358,21 @@ async fn signed_url_reads_the_object_and_nothing_else() {
         server.http("GET", &format!("/{}", target.replace("Expires=60", "Expires=90")), "", b"").unwrap();
     assert!(answer.contains(" 403 "), "{answer}");
 
+    let url = artifacts.signed_download(&path, std::time::Duration::from_secs(60)).await.unwrap();
+    let target = url.split_once("127.0.0.1").unwrap().1.split_once('/').unwrap().1;
+    let answer = server.http("GET", &format!("/{target}"), "", b"").unwrap();
+    let named = "attachment; filename=\"caf_ + 1_.txt\"; filename*=UTF-8''caf%C3%A9%20+%201%25.txt";
+    assert!(answer.contains(" 200 ") && answer.to_lowercase().contains("content-disposition: "), "{answer}");
+    assert!(answer.contains(named) && answer.ends_with("signed content"), "{answer}");
+    let bare = target.split_once("response-content-disposition").unwrap().0.trim_end_matches(['&', '?']);
+    assert!(!server.http("GET", &format!("/{bare}"), "", b"").unwrap().contains(" 200 "), "it is signed");
+
+    for (valid, kind) in [(7, None), (8, Some(ErrorKind::TooLarge)), (30, Some(ErrorKind::TooLarge))] {
+        let valid = std::time::Duration::from_secs(valid * 24 * 60 * 60);
+        assert_eq!(artifacts.signed_url(&path, valid).await.err().map(|error| error.kind()), kind);
+        assert_eq!(artifacts.signed_download(&path, valid).await.err().map(|error| error.kind()), kind);
+    }
+
     let unsigned = support::memory();
     let error =
         home.artifacts(&unsigned).signed_url(&path, std::time::Duration::from_secs(1)).await.unwrap_err();

@@ -220,7 +220,12 @@ impl Backend for Scripted {
         self.ask(key, self.inner().delete(key))
     }
 
-    fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {
-        self.inner().sign(key, valid)
+    fn sign<'a>(
+        &'a self,
+        key: &'a str,
+        valid: Duration,
+        disposition: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String>> {
+        self.inner().sign(key, valid, disposition)
     }
 }

@@ -96,8 +96,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
         .boxed()
     }
 
-    /// A URL that lets anybody read the object `key` until `valid` has passed.
-    fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>>;
+    /// A URL that lets anybody read the object `key` until `valid` has passed, as an answer with this `Content-Disposition`.
+    fn sign<'a>(
+        &'a self,
+        key: &'a str,
+        valid: Duration,
+        disposition: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String>>;
 }
 
 /// An upload in parts. Nobody sees the object before it is complete.

@@ -17,7 +17,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use object_store::memory::InMemory;
 use object_store::path::Path as StorePath;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
-use object_store::signer::Signer;
+use object_store::signer::{SignedUrlOptions, Signer};
 use object_store::{
     Attribute, Attributes as StoreAttributes, Error as StoreError, GetOptions, GetRange, GetResult,
     MultipartUpload, ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
@@ -337,15 +337,26 @@ impl Backend for Generic {
         .boxed()
     }
 
-    fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {
+    fn sign<'a>(
+        &'a self,
+        key: &'a str,
+        valid: Duration,
+        disposition: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String>> {
         async move {
             #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
             if let Some(signer) = &self.signer {
+                let options = SignedUrlOptions::default();
+                let options = match disposition {
+                    Some(value) => options.with_query([("response-content-disposition", value)]),
+                    None => options,
+                };
                 // The default method is GET.
-                let signed = signer.signed_url(Default::default(), &location(key)?, valid).await;
+                let signed =
+                    signer.signed_url_opts(Default::default(), &location(key)?, valid, &options).await;
                 return signed.map(String::from).map_err(|error| store_error("sign", key, error));
             }
-            let _ = valid;
+            let _ = (valid, disposition);
             Err(Error::new("sign", key, ErrorKind::Unsupported).with_detail("the store does not sign URLs"))
         }
         .boxed()

@@ -213,7 +213,7 @@ impl Backend for Local {
         })
     }
 
-    fn sign<'a>(&'a self, key: &'a str, _: Duration) -> BoxFuture<'a, Result<String>> {
+    fn sign<'a>(&'a self, key: &'a str, _: Duration, _: Option<&'a str>) -> BoxFuture<'a, Result<String>> {
         let error =
             Error::new("sign", key, ErrorKind::Unsupported).with_detail("the store does not sign URLs");
         std::future::ready(Err(error)).boxed()

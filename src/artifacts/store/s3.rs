@@ -138,7 +138,12 @@ impl Backend for S3 {
         self.bucket.delete_many(objects).boxed()
     }
 
-    fn sign<'a>(&'a self, key: &'a str, valid: Duration) -> BoxFuture<'a, Result<String>> {
-        self.client.sign(key, valid)
+    fn sign<'a>(
+        &'a self,
+        key: &'a str,
+        valid: Duration,
+        disposition: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<String>> {
+        self.client.sign(key, valid, disposition)
     }
 }

@@ -109,23 +109,23 @@ impl Source {
         super::s3::open(builder).map(Self::of_backend)
     }
 
-    /// Uses a bucket of Google Cloud Storage.
+    /// Uses a bucket of Google Cloud Storage. Redirects are not followed, whatever `builder` says.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a bucket.
     #[cfg(feature = "gcp")]
     pub fn gcs(builder: object_store::gcp::GoogleCloudStorageBuilder) -> Result<Self> {
-        let store = builder.build().map_err(not_a_store)?;
+        let store = builder.with_http_connector(super::connect::Strict).build().map_err(not_a_store)?;
         Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Gcs))))
     }
 
-    /// Uses a container of Azure Blob Storage.
+    /// Uses a container of Azure Blob Storage. Redirects are not followed, whatever `builder` says.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a container.
     #[cfg(feature = "azure")]
     pub fn azure(builder: object_store::azure::MicrosoftAzureBuilder) -> Result<Self> {
-        let store = builder.build().map_err(not_a_store)?;
+        let store = builder.with_http_connector(super::connect::Strict).build().map_err(not_a_store)?;
         Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
     }
 

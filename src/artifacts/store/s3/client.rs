@@ -8,7 +8,7 @@ use http::header::{IF_MATCH, RANGE};
 use http::{Method, StatusCode};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
 use object_store::client::{
-    ClientOptions, HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse, ReqwestConnector,
+    ClientOptions, HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse,
 };
 use object_store::signer::Signer as _;
 use object_store::{ClientConfigKey, RetryConfig, StaticCredentialProvider};
@@ -17,6 +17,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::clock::Clock;
 use super::xml;
 use crate::artifacts::store::answer::Answer;
+use crate::artifacts::store::connect::Strict;
 use crate::artifacts::store::error::store_error;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -50,7 +51,7 @@ struct Shared {
 
 impl HttpConnector for Shared {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
+        let client = Strict.connect(options)?;
         let client = self.clock.watching(client);
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
