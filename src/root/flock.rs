@@ -24,11 +24,15 @@ pub(crate) struct Flock {
     file: ContainedFile,
     /// The process that took it.
     holder: u32,
+    /// Whether it was given up by the removal of its file.
+    is_over: bool,
 }
 
 impl Drop for Flock {
     fn drop(&mut self) {
-        release(self.file.as_fd(), self.holder);
+        if !self.is_over {
+            release(self.file.as_fd(), self.holder);
+        }
     }
 }
 
@@ -63,7 +67,7 @@ impl Flock {
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Self::busy(path, operation)),
             Err(errno) => return Err(Error::from_errno(operation, path, errno)),
         }
-        let lock = Self { file, holder: std::process::id() };
+        let lock = Self { file, holder: std::process::id(), is_over: false };
         // Whoever removed the file meanwhile held a lock that is no longer the one at this path.
         lock.is_at(root, path)?.then_some(lock).ok_or_else(|| Self::busy(path, operation))
     }
@@ -73,8 +77,14 @@ impl Flock {
     pub(crate) fn try_hold(file: ContainedFile) -> Option<Self> {
         match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => None,
-            _ => Some(Self { file, holder: std::process::id() }),
+            _ => Some(Self { file, holder: std::process::id(), is_over: false }),
         }
+    }
+
+    /// Gives up the lock of a file whose name was removed: nobody can find it to lock it, so a child that shares it does no harm.
+    #[cfg(feature = "queue")]
+    pub(crate) fn end(mut self) {
+        self.is_over = true;
     }
 
     /// The file that is locked.
