@@ -83,7 +83,7 @@ impl Step {
     }
 
     pub(super) fn of(self, id: &RequestId) -> String {
-        format!("{id}{}", self.suffix())
+        id.file(self.suffix())
     }
 
     /// What a name on the host's side is.
@@ -203,7 +203,7 @@ impl Disk {
 
     /// Takes a request out of the guest's reach.
     pub(super) fn claim(&self, requests: &Root, id: &RequestId, config: &QueueConfig) -> Result<Taken> {
-        let name = format!("{id}{JSON}");
+        let name = id.file(JSON);
         match requests.rename_to(&name, &self.unsynced, Step::Claimed.of(id)) {
             Ok(()) => Ok(Taken::Claimed),
             Err(error) => match error.kind() {
@@ -243,8 +243,8 @@ impl Disk {
             self.forget(id, before)?;
         }
         let source = match step {
-            Step::Claimed => format!("{id}{JSON}"),
-            Step::Body => format!("{id}{BODY}"),
+            Step::Claimed => id.file(JSON),
+            Step::Body => id.file(BODY),
             _ => return Ok(()),
         };
         let requests = self.open(REQUESTS)?;
@@ -348,9 +348,9 @@ impl Disk {
         let responses = responses.with_policy(policy);
         if body == Side::Perhaps {
             // What has the name is what an interrupted attempt has published, or what the guest has put there for itself.
-            self.hand_over(id, Step::Out, &responses, &format!("{id}{BODY}"))?;
+            self.hand_over(id, Step::Out, &responses, &id.file(BODY))?;
         }
-        self.hand_over(id, Step::Answer, &responses, &format!("{id}{JSON}"))
+        self.hand_over(id, Step::Answer, &responses, &id.file(JSON))
     }
 
     fn hand_over(&self, id: &RequestId, step: Step, responses: &Root, name: &str) -> Result<Published> {
@@ -376,7 +376,7 @@ impl Disk {
             Err(error) if error.kind() == ErrorKind::NotRegular => {
                 let back = self
                     .open(REQUESTS)
-                    .and_then(|requests| self.unsynced.rename_to(&claimed, &requests, format!("{id}{JSON}")));
+                    .and_then(|requests| self.unsynced.rename_to(&claimed, &requests, id.file(JSON)));
                 back.or_else(|_| self.throw_away(&claimed))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

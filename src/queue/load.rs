@@ -87,7 +87,7 @@ fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, erro
         NotFound => Ok(Loaded::Gone),
         Symlink | NotRegular if from == Step::Claimed => {
             shared.disk.give_back(id)?;
-            Ok(Loaded::Discarded(error.again(OPERATION).about(format!("{id}{JSON}"))))
+            Ok(Loaded::Discarded(error.again(OPERATION).about(id.file(JSON))))
         }
         Symlink | NotRegular | HardLinked | Denied | Busy => {
             // What cannot be opened cannot be locked.
@@ -128,7 +128,7 @@ pub(super) fn answer(
         _ => Some(shared.end(id, from, &response, slot, lock)?),
     };
     Ok(match answered {
-        Some(_) => Loaded::Answered(refusal.error(OPERATION, &format!("{id}{JSON}"))),
+        Some(_) => Loaded::Answered(refusal.error(OPERATION, &id.file(JSON))),
         None => Loaded::Gone,
     })
 }

@@ -198,7 +198,7 @@ fn take(
     polled: &mut Polled,
 ) -> Result<bool> {
     let (id, config) = (&request.id, &shared.config);
-    let name = format!("{id}{JSON}");
+    let name = id.file(JSON);
     let expired = request.age >= config.waiting_age();
     let slot = shared.slots.take();
     let refusal = match (mode, expired, &slot) {
@@ -258,7 +258,7 @@ fn take(
 }
 
 fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Polled) {
-    let name = format!("{id}{JSON}");
+    let name = || id.file(JSON);
     match loaded {
         Ok(Loaded::Job(job)) => {
             polled.changed = true;
@@ -267,16 +267,16 @@ fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Po
         Ok(Loaded::Answered(error)) => {
             polled.changed = true;
             polled.answered += 1;
-            polled.refuse(&name, error);
+            polled.refuse(name(), error);
         }
         Ok(Loaded::Held(slot)) => {
-            let error = Error::new(OPERATION, &name, ErrorKind::Busy);
-            polled.refuse(&name, error.with_detail("is locked by another worker or by the guest"));
+            let error = Error::new(OPERATION, name(), ErrorKind::Busy);
+            polled.refuse(name(), error.with_detail("is locked by another worker or by the guest"));
             shared.keep_held(id, slot);
         }
-        Ok(Loaded::Discarded(error)) => polled.refuse(&name, error),
+        Ok(Loaded::Discarded(error)) => polled.refuse(name(), error),
         Err(error) => {
-            polled.refuse(&name, error);
+            polled.refuse(name(), error);
             // It is claimed, or its answer waits to be saved: no other poll finds it.
             if !shared.is_saved(id) {
                 shared.keep_held(id, shared.slots.count());
