@@ -229,7 +229,13 @@ impl Held {
     ) -> Result<Answered, (Error, Box<Self>)> {
         let Self { shared, request, waiting_since, remains, slot, lock } = *self;
         match shared.answer(&request.id, remains, response, reader, slot) {
-            Ok(answered) => Ok(answered),
+            Ok(answered) => {
+                // Otherwise its state may not have ended.
+                if !shared.is_saved(&request.id) {
+                    lock.end();
+                }
+                Ok(answered)
+            }
             Err((error, slot)) => {
                 // Its body may have been saved.
                 let remains = Remains { out: Side::Perhaps, ..remains };

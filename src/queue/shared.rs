@@ -68,8 +68,6 @@ struct Prepared {
 /// Where a poll has stopped to look.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// Device and inode of the directory; while the list holds it open, no other has them.
-    pub(super) dir: (u64, u64),
     pub(super) list: List,
     /// Whether requests that were seen since the beginning of the directory were left there.
     pub(super) left: bool,
@@ -80,7 +78,8 @@ pub(super) struct Shared {
     pub(super) disk: Disk,
     pub(super) config: QueueConfig,
     pub(super) slots: Arc<Slots>,
-    cursor: Mutex<Option<Cursor>>,
+    /// With the device and inode of the directory, which no other has while the list holds it open.
+    cursor: Mutex<Option<((u64, u64), Cursor)>>,
     unpublished: Mutex<BTreeMap<RequestId, Unpublished>>,
     /// Claimed here, and locked by somebody else or not to be read.
     held: Mutex<BTreeMap<RequestId, Slot>>,
@@ -120,12 +119,12 @@ impl Shared {
     }
 
     /// Takes the place where the last poll has stopped.
-    pub(super) fn take_cursor(&self) -> Option<Cursor> {
+    pub(super) fn take_cursor(&self) -> Option<((u64, u64), Cursor)> {
         locked(&self.cursor).take()
     }
 
-    pub(super) fn keep_cursor(&self, cursor: Cursor) {
-        *locked(&self.cursor) = Some(cursor);
+    pub(super) fn keep_cursor(&self, dir: (u64, u64), cursor: Cursor) {
+        *locked(&self.cursor) = Some((dir, cursor));
     }
 
     /// Whether the id was answered before, as far as the ledger knows.
@@ -310,6 +309,13 @@ impl Shared {
 
     pub(super) fn is_held(&self, id: &RequestId) -> bool {
         locked(&self.held).contains_key(id)
+    }
+
+    /// Whether nothing waits for the next poll but what the guest submits.
+    pub(super) fn is_settled(&self) -> bool {
+        locked(&self.unpublished).is_empty()
+            && locked(&self.held).is_empty()
+            && locked(&self.cursor).is_none()
     }
 
     /// Whether an answer to this id waits to be published.
