@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::disk::{OPERATION, Recopied, Side, Step, Taken};
+use super::hold::Hold;
 use super::id::RequestId;
 use super::job::{Job, Started};
 use super::load::{Known, Loaded, answer, load};
@@ -119,7 +120,8 @@ fn recover_one(
             Ok(Recopied::Taken(Taken::Claimed)) => hand_out(shared, &id, Step::Claimed, recovered),
             Ok(Recopied::Taken(_)) => Ok(()),
             Ok(Recopied::Lost(lock)) => {
-                let lost = answer(shared, &id, Step::Copy, Refusal::Lost, shared.slots.count(), lock)?;
+                let (slot, hold) = (shared.slots.count(), lock.map(Hold::from));
+                let lost = answer(shared, &id, Step::Copy, Refusal::Lost, slot, hold)?;
                 note(lost, &id, recovered);
                 Ok(())
             }
