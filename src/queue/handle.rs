@@ -116,8 +116,8 @@ impl Queue {
     /// As [`poll`](Self::poll).
     ///
     /// # Races
-    /// What other workers have is left to them, where the file system has locks. Without locks a request that another worker handles is
-    /// reported as indeterminate; it is not handled again.
+    /// What other workers have is left to them, where the file system has locks. Without locks a request that another process, or another
+    /// queue made for the same session, handles is reported as indeterminate; it is not handled again.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -241,8 +241,10 @@ impl Queue {
     /// As [`poll`](Self::poll) and [`Watch::arm`].
     ///
     /// # Races
-    /// No request is missed: the kernel is asked for the next event before the directory is looked at. A guest that makes
-    /// changes without end causes a hundred looks a second, and one with a directory full of junk twenty.
+    /// No request is missed: the kernel is asked for the next event before the directory is looked at, and if that look has left
+    /// nothing, the next call waits for the event. A guest that makes changes without end causes a hundred looks a second, and one
+    /// with a directory full of junk twenty. That the session was removed, or `queue` itself replaced, while nobody looked is noticed
+    /// within a second.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

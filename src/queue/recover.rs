@@ -46,7 +46,8 @@ pub struct Recovered {
     pub indeterminate: Vec<Started>,
     /// How many answers were published.
     pub published: u64,
-    /// How many requests other workers have.
+    /// How many requests other workers have, or the guest has locked. Those of the guest are found by a recovery after it has let go
+    /// of them, so recover again while there are some.
     pub held: u64,
     /// What was refused, removed or could not be published, and why.
     pub refused: Leftovers,
