@@ -3,14 +3,14 @@
 //! | contender | |
 //! |---|---|
 //! | queue | this crate: `Client::submit`, `Queue::next`, `Job::start`, `Started::answer`, `Ticket::wait` |
-//! | syscalls | the calls that the queue's protocol and its defence need, by hand, and nothing around them |
+//! | syscalls | the calls that the queue's protocol and its defence need, by hand, and nothing around them; see [`raw`] |
 //! | socket | a Unix socket, one connection for all requests |
 //! | connect | a Unix socket, a connection for each request |
 //! | polling | the studied system: files by path, both sides look each 100 ms |
 //!
 //! Prints the lower quartile of the medians of all rounds with the range of the middle half, and the time on a processor that
 //! the host's thread takes for a request. `BENEATH_BENCH_ROUNDS` sets the rounds, `BENEATH_BENCH_MESSAGES` how many requests a round has,
-//! and `TMPDIR` where; `/dev/shm` if it is not set.
+//! and `TMPDIR` where; `/dev/shm` if it is not set. Arguments name the contenders, `queue` and `syscalls` always among them.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -51,6 +51,8 @@ const POLL: Duration = Duration::from_millis(100);
 /// Of what the queue writes, so that all carry the same.
 const PATH: &str = "/issues/1";
 const ANSWER: &str = r#"{"title":"a crack in the hull","comments":["still there"]}"#;
+/// The same as a text in JSON.
+const ESCAPED: &str = r#"{\"title\":\"a crack in the hull\",\"comments\":[\"still there\"]}"#;
 
 /// A side that asks.
 trait Ask {
@@ -151,31 +153,29 @@ impl Shared {
         inotify::add_watch(&self.inotify, format!("/proc/self/fd/{}", dir.as_raw_fd()), flags).unwrap();
     }
 
-    fn wait(&self, patience: Duration) -> bool {
+    fn wait(&self, patience: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: patience.as_nanos().try_into().unwrap() };
         let mut fds = [PollFd::new(&self.inotify, PollFlags::IN)];
-        if poll(&mut fds, Some(&timeout)).unwrap() == 0 {
-            return false;
+        if poll(&mut fds, Some(&timeout)).unwrap() > 0 {
+            // The watch ends with its first event, so there is one, and perhaps that of its end.
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            inotify::Reader::new(&self.inotify, &mut buffer).next().unwrap();
         }
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
-        while events.next().is_ok() {}
-        true
     }
 }
 
-/// The first request in a directory.
-fn first(dir: &OwnedFd) -> Option<Vec<u8>> {
+/// The requests in a directory.
+fn names(dir: &OwnedFd) -> Vec<Vec<u8>> {
     let list = openat2(dir, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), BENEATH).unwrap();
     let mut buffer = [MaybeUninit::uninit(); 8192];
     let mut entries = RawDir::new(&list, &mut buffer);
-    let mut found = None;
+    let mut found = Vec::new();
     while let Some(entry) = entries.next() {
         let name = entry.unwrap().file_name().to_owned();
         if name.to_bytes().ends_with(b".json") {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             statx(&list, name.as_c_str(), flags, StatxFlags::BASIC_STATS).unwrap();
-            found = found.or(Some(name.into_bytes()));
+            found.push(name.into_bytes());
         }
     }
     found
@@ -191,12 +191,22 @@ fn write_new(dir: &OwnedFd, name: &str, text: &str) {
     rustix::fs::linkat(&file, "", dir, name, AtFlags::EMPTY_PATH).unwrap();
 }
 
+/// Whether what is read is locked, so that other workers know that somebody has it.
+#[derive(PartialEq)]
+enum Lock {
+    None,
+    Taken,
+}
+
 /// Pins a file, looks at it, and reads that very inode.
-fn read_all(dir: &OwnedFd, name: &OsStr) -> Option<(Vec<u8>, OwnedFd)> {
+fn read_all(dir: &OwnedFd, name: &OsStr, lock: Lock) -> Option<(Vec<u8>, OwnedFd)> {
     let pin = openat2(dir, name, HANDLE | OFlags::NOFOLLOW, Mode::empty(), BENEATH).ok()?;
     let size = rustix::fs::fstat(&pin).unwrap().st_size;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(format!("/proc/self/fd/{}", pin.as_raw_fd()), flags, Mode::empty()).unwrap();
+    if lock == Lock::Taken {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    }
     let mut bytes = vec![0; usize::try_from(size).unwrap() + 1];
     let length = rustix::io::read(&file, &mut bytes).unwrap();
     bytes.truncate(length);
@@ -208,36 +218,59 @@ struct Raw {
     responses: Shared,
 }
 
+/// What a careful programmer writes by hand, with the same directories, names and contents. The host's calls for a request:
+///
+/// | | |
+/// |---|---|
+/// | wake | `ppoll`, `read` of the event |
+/// | look | `openat2` of `requests`, `inotify_add_watch`, `openat2` to list, `getdents64` twice, `statx` of the entry, `close` |
+/// | claim | `renameat2` |
+/// | read | `openat2` of a pin, `fstat`, `open` of that very inode through `/proc`, `flock`, `read`, `close`; `close` of `requests` |
+/// | start | `renameat2` |
+/// | answer | `openat` of an unnamed file, `write`, `fremovexattr`, `fchmod`, `linkat`, `close`, `unlinkat` of the state |
+/// | publish | `openat2` of `responses`, `renameat2`, `close` |
+/// | end | `close` of the request |
+///
+/// The crate does the same, and besides: it asks whether the session is still there before it looks (`statx`), compares what `/proc` has
+/// opened with the pin (`statx`), and with itself after a fork (`getpid`, three times), and parses and writes the envelopes.
 fn raw(dir: &Path) -> (Raw, Host) {
-    for part in ["requests", "responses", "host"] {
-        fs::create_dir(dir.join(part)).unwrap();
+    for part in ["guest/queue/requests", "guest/queue/responses", "host/queue"] {
+        fs::create_dir_all(dir.join(part)).unwrap();
     }
-    let (requests, responses) = (Shared::new(dir, "requests"), Shared::new(dir, "responses"));
-    let host = Shared::new(dir, "host").open();
-    let mut is_woken = false;
+    let guest = dir.join("guest");
+    let (requests, responses) =
+        (Shared::new(&guest, "queue/requests"), Shared::new(&guest, "queue/responses"));
+    let host = Shared::new(dir, "host/queue").open();
+    requests.arm(&requests.open());
+    let no = RenameFlags::NOREPLACE;
     let serve = move || {
+        // It was armed before the last look, so what came since is an event.
+        requests.wait(LOOK);
         let dir = requests.open();
-        if !is_woken {
-            requests.arm(&dir);
+        requests.arm(&dir);
+        let mut claimed = Vec::new();
+        for name in names(&dir) {
+            let name = OsStr::from_bytes(&name).to_owned();
+            let id = Path::new(&name).file_stem().unwrap().to_str().unwrap().to_owned();
+            let own = format!("{id}.claimed");
+            renameat_with(&dir, &name, &host, &own, no).unwrap();
+            claimed.push((name, id, read_all(&host, OsStr::new(&own), Lock::Taken).unwrap()));
         }
-        let Some(name) = first(&dir) else {
-            is_woken = requests.wait(LOOK);
-            return;
-        };
-        is_woken = false;
-        let (name, claimed, started, answer) =
-            (OsStr::from_bytes(&name), "x.claimed", "x.started", "x.answer");
-        let no = RenameFlags::NOREPLACE;
-        renameat_with(&dir, name, &host, claimed, no).unwrap();
-        let (_, file) = read_all(&host, OsStr::new(claimed)).unwrap();
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-        renameat_with(&host, claimed, &host, started, no).unwrap();
-        write_new(&host, answer, ANSWER);
-        rustix::fs::unlinkat(&host, started, AtFlags::empty()).unwrap();
-        renameat_with(&host, answer, responses.open(), name, no).unwrap();
+        drop(dir);
+        for (name, id, _request) in claimed {
+            let [claimed, started, answer] =
+                ["claimed", "started", "answer"].map(|state| format!("{id}.{state}"));
+            renameat_with(&host, claimed, &host, &started, no).unwrap();
+            write_new(&host, &answer, &answered(&id));
+            rustix::fs::unlinkat(&host, started, AtFlags::empty()).unwrap();
+            renameat_with(&host, answer, responses.open(), name, no).unwrap();
+        }
     };
     (
-        Raw { requests: Shared::new(dir, "requests"), responses: Shared::new(dir, "responses") },
+        Raw {
+            requests: Shared::new(&guest, "queue/requests"),
+            responses: Shared::new(&guest, "queue/responses"),
+        },
         Host::start(serve),
     )
 }
@@ -249,7 +282,7 @@ impl Ask for Raw {
         loop {
             let dir = self.responses.open();
             self.responses.arm(&dir);
-            if let Some((answer, _)) = read_all(&dir, OsStr::new(&name)) {
+            if let Some((answer, _)) = read_all(&dir, OsStr::new(&name), Lock::None) {
                 rustix::fs::unlinkat(&dir, name, AtFlags::empty()).unwrap();
                 return answer.len();
             }
@@ -260,7 +293,13 @@ impl Ask for Raw {
 
 fn envelope(number: u64) -> String {
     format!(
-        r#"{{"v":1,"id":"{number:032x}","method":"GET","path":"{PATH}","query":"","headers":[],"body":""}}"#
+        r#"{{"v":1,"id":"{number:032x}","method":"GET","path":"{PATH}","query":"","headers":[],"encoding":"text","body":""}}"#
+    )
+}
+
+fn answered(id: &str) -> String {
+    format!(
+        r#"{{"v":1,"id":"{id}","status":200,"outcome":"done","headers":[],"encoding":"text","body":"{ESCAPED}"}}"#
     )
 }
 
@@ -402,6 +441,9 @@ fn micro(time: Duration) -> f64 {
 
 /// The lower quartile, and the range of the middle half.
 fn quartiles(figures: &mut [f64]) -> (f64, f64) {
+    if figures.is_empty() {
+        return (f64::NAN, f64::NAN);
+    }
     figures.sort_by(f64::total_cmp);
     (figures[figures.len() / 4], figures[figures.len() * 3 / 4])
 }
@@ -413,9 +455,13 @@ fn main() {
     let place = if place.is_dir() { place } else { std::env::temp_dir() };
     let (mut times, mut busy): ([Vec<f64>; 5], [Vec<f64>; 5]) = Default::default();
     let dirs = NAMES.map(|_| tempfile::tempdir_in(&place).unwrap());
+    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let kinds: Vec<usize> = (0..NAMES.len())
+        .filter(|kind| *kind < 2 || asked.is_empty() || asked.iter().any(|name| name == NAMES[*kind]))
+        .collect();
     for round in 0..rounds {
         // Each is first, second and so on, and its host is gone before the next one begins.
-        for kind in (0..NAMES.len()).map(|kind| (kind + round) % NAMES.len()) {
+        for kind in (0..kinds.len()).map(|place| kinds[(place + round) % kinds.len()]) {
             let dir = dirs[kind].path().join(round.to_string());
             fs::create_dir(&dir).unwrap();
             let (mut asks, host) = contender(kind, &dir);
@@ -447,18 +493,19 @@ fn main() {
     );
     let figures: Vec<[(f64, f64); 2]> =
         times.iter_mut().zip(&mut busy).map(|(times, busy)| [quartiles(times), quartiles(busy)]).collect();
-    for (name, [(p50, p50_high), (cpu, cpu_high)]) in NAMES.iter().zip(&figures) {
+    for kind in &kinds {
+        let [(p50, p50_high), (cpu, cpu_high)] = figures[*kind];
         let (wide, busy) = (format!("{p50:.1} to {p50_high:.1}"), format!("{cpu:.1} to {cpu_high:.1}"));
-        println!("{name:10} {p50:12.1} {wide:>20} {cpu:16.1} {busy:>20}");
+        println!("{:10} {p50:12.1} {wide:>20} {cpu:16.1} {busy:>20}", NAMES[*kind]);
     }
-    let ratio = |other: usize, what: usize| figures[0][what].0 / figures[other][what].0;
-    println!(
-        "queue: round trip {:.4} of polling, {:.2} of a socket, {:.2} of a connection each, {:.2} of the syscalls; \
-         host CPU {:.2} of the syscalls",
-        ratio(4, 0),
-        ratio(2, 0),
-        ratio(3, 0),
-        ratio(1, 0),
-        ratio(1, 1)
-    );
+    let ratio = |one: usize, other: usize, what: usize| figures[one][what].0 / figures[other][what].0;
+    println!("host CPU: queue {:.3} of syscalls", ratio(0, 1, 1));
+    for other in kinds.iter().copied().filter(|other| *other > 0) {
+        let name = NAMES[other];
+        print!("round trip: queue {:.4} of {name}", ratio(0, other, 0));
+        println!(
+            "{}",
+            if other > 1 { format!(", syscalls {:.4}", ratio(1, other, 0)) } else { String::new() }
+        );
+    }
 }

@@ -59,6 +59,7 @@ mod disk;
 mod drain;
 mod envelope;
 mod handle;
+mod hold;
 mod id;
 mod job;
 mod ledger;

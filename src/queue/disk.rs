@@ -25,6 +25,7 @@ mod copy;
 pub(super) use copy::Recopied;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::config::QueueConfig;
 use super::id::RequestId;
@@ -83,7 +84,7 @@ impl Step {
     }
 
     pub(super) fn of(self, id: &RequestId) -> String {
-        format!("{id}{}", self.suffix())
+        id.file(self.suffix())
     }
 
     /// What a name on the host's side is.
@@ -124,8 +125,10 @@ pub(super) enum Published {
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) session: Session,
-    /// The directory that has `requests` and `responses`, if the guest cannot replace it.
-    apart: Option<Root>,
+    /// What the guest's side is looked up from.
+    pub(super) guest: Arc<Root>,
+    /// Whether that itself has `requests` and `responses`, and the guest cannot replace it.
+    is_apart: bool,
     /// `host/queue`. What is written here has the mode and owner that the guest's side has.
     pub(super) host: Root,
     /// The same, for steps that need no sync.
@@ -135,7 +138,12 @@ pub(super) struct Disk {
 impl Disk {
     pub(super) fn new(session: &Session, apart: Option<Root>) -> Result<Self> {
         session.alive()?;
-        let guest = apart.as_ref().unwrap_or(session.guest()).policy();
+        let is_apart = apart.is_some();
+        let root = match apart {
+            Some(root) => root,
+            None => session.guest().try_clone()?,
+        };
+        let guest = root.policy();
         let made = session.host().ensure_and_descend(QUEUE)?.0;
         let durability = match (made.policy().durability(), guest.durability()) {
             (Durability::Full, _) | (_, Durability::Full) => Durability::Full,
@@ -146,7 +154,8 @@ impl Disk {
         let policy = made.policy().clone().with_access(guest.access()).with_hard_links(HardLinks::Allow);
         let policy = policy.with_links(Links::Refuse).with_durability(durability);
         let unsynced = made.try_clone()?.with_policy(policy.clone().with_durability(Durability::None));
-        let disk = Self { session: session.clone(), apart, host: made.with_policy(policy), unsynced };
+        let (session, guest, host) = (session.clone(), Arc::new(root), made.with_policy(policy));
+        let disk = Self { session, guest, is_apart, host, unsynced };
         for part in [REQUESTS, RESPONSES] {
             match disk.ensure(part) {
                 Ok(_) => {}
@@ -160,9 +169,9 @@ impl Disk {
 
     /// The root that the guest's side is looked up from, and the path of `part` from there.
     pub(super) fn at(&self, part: &str) -> (&Root, PathBuf) {
-        match &self.apart {
-            Some(root) => (root, part.into()),
-            None => (self.session.guest(), Path::new(QUEUE).join(part)),
+        match self.is_apart {
+            true => (&self.guest, part.into()),
+            false => (&self.guest, Path::new(QUEUE).join(part)),
         }
     }
 
@@ -187,7 +196,7 @@ impl Disk {
     pub(super) fn repair(&self) -> Result<()> {
         self.session.alive()?;
         let (root, _) = self.at(REQUESTS);
-        let whole = self.apart.is_none().then_some(PathBuf::from(QUEUE));
+        let whole = (!self.is_apart).then_some(PathBuf::from(QUEUE));
         let parts = [REQUESTS, RESPONSES].map(|part| self.at(part).1);
         for path in whole.into_iter().chain(parts) {
             match root.ensure_dir(&path) {
@@ -203,7 +212,7 @@ impl Disk {
 
     /// Takes a request out of the guest's reach.
     pub(super) fn claim(&self, requests: &Root, id: &RequestId, config: &QueueConfig) -> Result<Taken> {
-        let name = format!("{id}{JSON}");
+        let name = id.file(JSON);
         match requests.rename_to(&name, &self.unsynced, Step::Claimed.of(id)) {
             Ok(()) => Ok(Taken::Claimed),
             Err(error) => match error.kind() {
@@ -243,8 +252,8 @@ impl Disk {
             self.forget(id, before)?;
         }
         let source = match step {
-            Step::Claimed => format!("{id}{JSON}"),
-            Step::Body => format!("{id}{BODY}"),
+            Step::Claimed => id.file(JSON),
+            Step::Body => id.file(BODY),
             _ => return Ok(()),
         };
         let requests = self.open(REQUESTS)?;
@@ -348,9 +357,9 @@ impl Disk {
         let responses = responses.with_policy(policy);
         if body == Side::Perhaps {
             // What has the name is what an interrupted attempt has published, or what the guest has put there for itself.
-            self.hand_over(id, Step::Out, &responses, &format!("{id}{BODY}"))?;
+            self.hand_over(id, Step::Out, &responses, &id.file(BODY))?;
         }
-        self.hand_over(id, Step::Answer, &responses, &format!("{id}{JSON}"))
+        self.hand_over(id, Step::Answer, &responses, &id.file(JSON))
     }
 
     fn hand_over(&self, id: &RequestId, step: Step, responses: &Root, name: &str) -> Result<Published> {
@@ -376,7 +385,7 @@ impl Disk {
             Err(error) if error.kind() == ErrorKind::NotRegular => {
                 let back = self
                     .open(REQUESTS)
-                    .and_then(|requests| self.unsynced.rename_to(&claimed, &requests, format!("{id}{JSON}")));
+                    .and_then(|requests| self.unsynced.rename_to(&claimed, &requests, id.file(JSON)));
                 back.or_else(|_| self.throw_away(&claimed))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

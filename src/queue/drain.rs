@@ -74,7 +74,7 @@ pub(super) fn drain(
     let start = Instant::now();
     let mut drained = Drained::default();
     while start.elapsed() < patience {
-        let jobs = drained.add(poll(shared, Mode::Take)?);
+        let jobs = drained.add(poll(shared, Mode::Take, None)?);
         let none = jobs.is_empty();
         for job in jobs {
             match start.elapsed() < patience {
@@ -94,7 +94,7 @@ pub(super) fn drain(
         }
     }
     for _ in 0..PASSES {
-        let polled = poll(shared, Mode::Refuse)?;
+        let polled = poll(shared, Mode::Refuse, None)?;
         let idle = polled.answered == 0;
         // What it takes it refuses; these were locked, and are not any more.
         drained.add(polled).into_iter().for_each(|job| drained.refuse(job));

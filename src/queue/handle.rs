@@ -106,7 +106,7 @@ impl Queue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn poll(&self) -> Result<Polled> {
-        poll(&self.shared, Mode::Take)
+        poll(&self.shared, Mode::Take, None)
     }
 
     /// Finds what an earlier host has left when it died, or a thread that has dropped a [`Job`] or a
@@ -116,8 +116,8 @@ impl Queue {
     /// As [`poll`](Self::poll).
     ///
     /// # Races
-    /// What other workers have is left to them, where the file system has locks. Without locks a request that another worker handles is
-    /// reported as indeterminate; it is not handled again.
+    /// What other workers have is left to them, where the file system has locks. Without locks a request that another process, or another
+    /// queue made for the same session, handles is reported as indeterminate; it is not handled again.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -228,9 +228,9 @@ impl Queue {
     /// # Errors
     /// [`TooMany`](crate::ErrorKind::TooMany) when no descriptor is left.
     pub fn watch(&self, watcher: &Watcher) -> Result<Watch> {
-        let (root, path) = self.shared.disk.at(REQUESTS);
-        let session = self.shared.disk.session.clone();
-        Ok(watcher.watch_beneath(Some(session), Arc::new(root.try_clone()?), GuestPath::new(path)?))
+        let disk = &self.shared.disk;
+        let (root, path) = (Arc::clone(&disk.guest), GuestPath::new(disk.at(REQUESTS).1)?);
+        Ok(watcher.watch_beneath(Some(disk.session.clone()), root, path))
     }
 
     /// Waits for requests, no longer than until `deadline`, and [takes](Self::poll) them. What the guest leaves in the way, such as a
@@ -241,8 +241,10 @@ impl Queue {
     /// As [`poll`](Self::poll) and [`Watch::arm`].
     ///
     /// # Races
-    /// No request is missed: the kernel is asked for the next event before the directory is looked at. A guest that makes
-    /// changes without end causes a hundred looks a second, and one with a directory full of junk twenty.
+    /// No request is missed: the kernel is asked for the next event before the directory is looked at, and if that look has left
+    /// nothing, the next call waits for the event. A guest that makes changes without end causes a hundred looks a second, and one
+    /// with a directory full of junk twenty. That the session was removed, or `queue` itself replaced, while nobody looked is noticed
+    /// within a second.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -260,30 +262,37 @@ impl Queue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn next(&self, watch: &mut Watch, deadline: Instant) -> Result<Polled> {
+        let (shared, guest) = (&self.shared, &self.shared.disk.guest);
+        watch.start_over();
+        // The last look has left nothing, and what came since is an event.
+        if watch.take_settled(guest) && shared.is_settled() {
+            watch.wait(deadline);
+        }
         let mut last = Polled::default();
         loop {
-            let found = watch.wait_for(deadline, || {
-                let polled = self.poll()?;
-                let is_rest = last.goes_on;
-                let earlier = std::mem::take(&mut last);
-                let polled = if is_rest { polled.after(earlier) } else { polled };
-                if polled.changed || polled.more {
-                    return Ok::<_, crate::Error>(Some(polled));
+            // Whatever ends the waits: a guest can end each of them by an event.
+            let is_last = Instant::now() >= deadline;
+            // What has come to the part that was looked at, since it was armed, is an event that is not to be forgotten.
+            let armed = if last.goes_on { None } else { Some(&mut *watch) };
+            let polled = poll(shared, Mode::Take, armed)?;
+            let polled = if last.goes_on { polled.after(last) } else { polled };
+            if polled.changed || polled.more {
+                watch.found();
+            }
+            if polled.changed || is_last {
+                if polled.is_complete() && polled.from_start {
+                    watch.settle(guest);
                 }
-                last = polled;
-                Ok(None)
-            })?;
-            let Some(polled) = found else { return Ok(last) };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if polled.changed || left.is_zero() {
                 return Ok(polled);
             }
             last = polled;
-            match self.shared.slots.is_full() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match (last.more, shared.slots.is_full()) {
+                (false, _) => drop(watch.wait(deadline)),
                 // No event comes when there is room again.
-                true => self.shared.slots.wait(left),
+                (true, true) => shared.slots.wait(left),
                 // Not by the watch, which a guest can wake.
-                false => std::thread::sleep(BEHIND.min(left)),
+                (true, false) => std::thread::sleep(BEHIND.min(left)),
             }
         }
     }

@@ -39,6 +39,11 @@ impl RequestId {
         &self.0
     }
 
+    /// The file name that ends in `suffix`.
+    pub(super) fn file(&self, suffix: &str) -> String {
+        [self.as_str(), suffix].concat()
+    }
+
     /// The id in a file name that ends in `suffix`.
     pub(super) fn of_file(name: &OsStr, suffix: &str) -> Option<Self> {
         name.to_str()?.strip_suffix(suffix)?.parse().ok()

@@ -16,12 +16,12 @@ use std::time::SystemTime;
 
 use super::disk::{OPERATION, Side, Step};
 use super::envelope::{Body, Outcome, Request, Response};
+use super::hold::Hold;
 use super::id::RequestId;
 use super::refusal::Refusal;
 use super::shared::{Answered, Remains, Shared};
 use super::slots::Slot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::Flock;
 
 /// A claimed request that nobody has started; from [`Queue::poll`](super::Queue::poll).
 ///
@@ -52,7 +52,7 @@ struct Held {
     remains: Remains,
     slot: Slot,
     /// Others see by it that somebody has the request.
-    lock: Flock,
+    hold: Hold,
 }
 
 impl Job {
@@ -61,11 +61,11 @@ impl Job {
         request: Request,
         waiting_since: SystemTime,
         slot: Slot,
-        lock: Flock,
+        hold: Hold,
     ) -> Self {
         let body = if let Body::File(_) = request.body { Side::Perhaps } else { Side::No };
         let remains = Remains { from: Step::Started, body, out: Side::No };
-        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, remains, slot, lock }))
+        Self(Box::new(Held { shared: Arc::clone(shared), request, waiting_since, remains, slot, hold }))
     }
 
     /// Its id.
@@ -154,8 +154,8 @@ impl Job {
     }
 
     pub(super) fn refuse_with(self, response: &Response) -> Result<Answered> {
-        let Held { shared, request, slot, lock, .. } = *self.0;
-        let answered = shared.refuse(&request.id, response, slot, Some(lock))?;
+        let Held { shared, request, slot, hold, .. } = *self.0;
+        let answered = shared.refuse(&request.id, response, slot, Some(hold))?;
         Ok(answered.unwrap_or(Answered::Already))
     }
 }
@@ -227,13 +227,19 @@ impl Held {
         response: &Response,
         reader: Option<&mut dyn Read>,
     ) -> Result<Answered, (Error, Box<Self>)> {
-        let Self { shared, request, waiting_since, remains, slot, lock } = *self;
+        let Self { shared, request, waiting_since, remains, slot, hold } = *self;
         match shared.answer(&request.id, remains, response, reader, slot) {
-            Ok(answered) => Ok(answered),
+            Ok(answered) => {
+                // Otherwise its state may not have ended.
+                if !shared.is_saved(&request.id) {
+                    hold.end();
+                }
+                Ok(answered)
+            }
             Err((error, slot)) => {
                 // Its body may have been saved.
                 let remains = Remains { out: Side::Perhaps, ..remains };
-                Err((error, Box::new(Self { shared, request, waiting_since, remains, slot, lock })))
+                Err((error, Box::new(Self { shared, request, waiting_since, remains, slot, hold })))
             }
         }
     }

@@ -12,13 +12,14 @@ use std::time::SystemTime;
 
 use super::disk::{JSON, OPERATION, Step};
 use super::envelope::{Body, BodyPlace, Malformed, Request};
+use super::hold::Hold;
 use super::id::RequestId;
 use super::job::Job;
 use super::refusal::Refusal;
 use super::shared::Shared;
 use super::slots::Slot;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Flock};
+use crate::root::ContainedFile;
 use crate::session::age;
 
 /// What a state on the host's side is.
@@ -59,9 +60,9 @@ pub(super) fn load(
         Err(error) => return unreadable(shared, id, from, slot, error),
     };
     let (changed, waited) = (file.metadata().changed(), age(file.metadata()));
-    let Some(mut lock) = Flock::try_hold(file) else { return Ok(Loaded::Held(slot)) };
+    let Some(mut hold) = Hold::try_take(file, &shared.unlocked) else { return Ok(Loaded::Held(slot)) };
     // What is claimed need not be looked at again: only one worker starts or refuses it.
-    if from != Step::Claimed && shared.disk.is_over(id, from, Some(lock.file().metadata()))? {
+    if from != Step::Claimed && shared.disk.is_over(id, from, Some(hold.file().metadata()))? {
         return Ok(Loaded::Gone);
     }
     let has_waited = from == Step::Claimed && waited >= shared.config.waiting_age();
@@ -69,14 +70,14 @@ pub(super) fn load(
         Some(refusal) => Err(refusal),
         None if has_waited => Err(Refusal::Waited),
         None if from == Step::Refused => Err(Refusal::Lost),
-        None => judge(shared, id, lock.file())?,
+        None => judge(shared, id, hold.file_mut())?,
     };
     match judged {
         Ok(request) => {
             let since = known.changed.unwrap_or(changed);
-            Ok(Loaded::Job(Job::new(shared, request, since, slot, lock)))
+            Ok(Loaded::Job(Job::new(shared, request, since, slot, hold)))
         }
-        Err(refusal) => answer(shared, id, from, refusal, slot, Some(lock)),
+        Err(refusal) => answer(shared, id, from, refusal, slot, Some(hold)),
     }
 }
 
@@ -87,7 +88,7 @@ fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, erro
         NotFound => Ok(Loaded::Gone),
         Symlink | NotRegular if from == Step::Claimed => {
             shared.disk.give_back(id)?;
-            Ok(Loaded::Discarded(error.again(OPERATION).about(format!("{id}{JSON}"))))
+            Ok(Loaded::Discarded(error.again(OPERATION).about(id.file(JSON))))
         }
         Symlink | NotRegular | HardLinked | Denied | Busy => {
             // What cannot be opened cannot be locked.
@@ -99,7 +100,7 @@ fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, erro
                 true => Ok(Loaded::Gone),
                 false => {
                     let refusal = Refusal::Malformed(Malformed::Unreadable);
-                    answer(shared, id, from, refusal, slot, lock)
+                    answer(shared, id, from, refusal, slot, lock.map(Hold::from))
                 }
             }
         }
@@ -107,14 +108,14 @@ fn unreadable(shared: &Arc<Shared>, id: &RequestId, from: Step, slot: Slot, erro
     }
 }
 
-/// Answers what no handler sees, and keeps the lock until it is answered.
+/// Answers what no handler sees, and keeps others from it until it is answered.
 pub(super) fn answer(
     shared: &Arc<Shared>,
     id: &RequestId,
     from: Step,
     refusal: Refusal,
     slot: Slot,
-    lock: Option<Flock>,
+    hold: Option<Hold>,
 ) -> Result<Loaded> {
     // What was started is never reported as if it had not been, and why a request was refused is not known any more.
     let refusal = match from {
@@ -124,11 +125,11 @@ pub(super) fn answer(
     };
     let response = refusal.response();
     let answered = match from {
-        Step::Claimed => shared.refuse(id, &response, slot, lock)?,
-        _ => Some(shared.end(id, from, &response, slot, lock)?),
+        Step::Claimed => shared.refuse(id, &response, slot, hold)?,
+        _ => Some(shared.end(id, from, &response, slot, hold)?),
     };
     Ok(match answered {
-        Some(_) => Loaded::Answered(refusal.error(OPERATION, &format!("{id}{JSON}"))),
+        Some(_) => Loaded::Answered(refusal.error(OPERATION, &id.file(JSON))),
         None => Loaded::Gone,
     })
 }

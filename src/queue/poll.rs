@@ -25,7 +25,7 @@ use super::shared::{Cursor, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
 use crate::root::{Metadata, Root};
-use crate::session::age;
+use crate::session::{Watch, age};
 
 /// What [`Queue::poll`](super::Queue::poll) found.
 #[derive(Debug, Default)]
@@ -49,6 +49,8 @@ pub struct Polled {
     pub(super) changed: bool,
     /// Whether the next look goes on where this one has stopped.
     pub(super) goes_on: bool,
+    /// Whether this one has begun where the directory begins.
+    pub(super) from_start: bool,
 }
 
 impl Polled {
@@ -91,7 +93,8 @@ pub(super) enum Mode {
     Refuse,
 }
 
-pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
+/// Arms `watch`, if there is one, before it looks.
+pub(super) fn poll(shared: &Arc<Shared>, mode: Mode, watch: Option<&mut Watch>) -> Result<Polled> {
     shared.disk.session.alive()?;
     let mut polled = Polled::default();
     let (published, failed) = shared.publish_saved();
@@ -101,7 +104,7 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
     for (id, error) in failed {
         polled.refuse(Step::Answer.of(&id), error);
     }
-    let requests = match shared.disk.open(REQUESTS) {
+    let requests = match open(shared, watch)? {
         Ok(requests) => requests,
         Err(error) => {
             // The guest has replaced it, or denies it. The next poll looks again.
@@ -109,7 +112,7 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
             return Ok(polled);
         }
     };
-    let Some(mut cursor) = cursor(shared, &requests, &mut polled)? else { return Ok(polled) };
+    let Some(mut cursor) = cursor(shared, &requests, &mut polled) else { return Ok(polled) };
     let (mut seen, ended) = look(shared, &requests, &mut cursor, &mut polled);
     seen.sort_by(|one, other| one.changed.cmp(&other.changed).then_with(|| one.id.cmp(&other.id)));
     let mut taken = 0;
@@ -123,28 +126,51 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode) -> Result<Polled> {
     cursor.left |= polled.more;
     polled.more = cursor.left || !ended;
     polled.goes_on = !ended;
-    if !ended {
-        shared.keep_cursor(cursor);
+    if !ended && let Some(dir) = identity(&requests) {
+        shared.keep_cursor(dir, cursor);
     }
     Ok(polled)
 }
 
-/// Where to look on: where the last poll has stopped, or at the beginning.
-fn cursor(shared: &Shared, requests: &Root, polled: &mut Polled) -> Result<Option<Cursor>> {
-    let dir = fstat(requests).map_err(|errno| Error::from_errno(OPERATION, REQUESTS, errno))?;
-    // The types of the fields differ between architectures.
-    #[allow(clippy::unnecessary_cast)]
-    let dir = (dir.st_dev as u64, dir.st_ino as u64);
-    if let Some(cursor) = shared.take_cursor().filter(|cursor| cursor.dir == dir) {
-        return Ok(Some(cursor));
+/// Opens the directory of requests, and has the kernel report what comes to it from now on.
+fn open(shared: &Shared, watch: Option<&mut Watch>) -> Result<Result<Root>> {
+    let mut opened = shared.disk.open(REQUESTS);
+    let Some(watch) = watch else { return Ok(opened) };
+    if opened.is_err() {
+        // It is watched from further above. It may have come back, and got requests, before that.
+        watch.arm()?;
+        opened = shared.disk.open(REQUESTS);
     }
+    if let Ok(requests) = &opened {
+        watch.arm_at(requests);
+    }
+    Ok(opened)
+}
+
+/// Where to look on: where the last poll has stopped, or at the beginning.
+fn cursor(shared: &Shared, requests: &Root, polled: &mut Polled) -> Option<Cursor> {
+    if let Some((dir, cursor)) = shared.take_cursor()
+        && identity(requests) == Some(dir)
+    {
+        return Some(cursor);
+    }
+    polled.from_start = true;
     match requests.list(".") {
-        Ok(list) => Ok(Some(Cursor { dir, list, left: false })),
+        Ok(list) => Some(Cursor { list, left: false }),
         Err(error) => {
             polled.refuse(REQUESTS, error);
-            Ok(None)
+            None
         }
     }
+}
+
+/// Device and inode.
+fn identity(dir: &Root) -> Option<(u64, u64)> {
+    let dir = fstat(dir).ok()?;
+    // The types of the fields differ between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    let (device, inode) = (dir.st_dev as u64, dir.st_ino as u64);
+    Some((device, inode))
 }
 
 /// The requests among the next entries, and whether these were the last; what became of the others is reported.
@@ -198,7 +224,7 @@ fn take(
     polled: &mut Polled,
 ) -> Result<bool> {
     let (id, config) = (&request.id, &shared.config);
-    let name = format!("{id}{JSON}");
+    let name = id.file(JSON);
     let expired = request.age >= config.waiting_age();
     let slot = shared.slots.take();
     let refusal = match (mode, expired, &slot) {
@@ -258,7 +284,7 @@ fn take(
 }
 
 fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Polled) {
-    let name = format!("{id}{JSON}");
+    let name = || id.file(JSON);
     match loaded {
         Ok(Loaded::Job(job)) => {
             polled.changed = true;
@@ -267,16 +293,16 @@ fn note(shared: &Shared, id: &RequestId, loaded: Result<Loaded>, polled: &mut Po
         Ok(Loaded::Answered(error)) => {
             polled.changed = true;
             polled.answered += 1;
-            polled.refuse(&name, error);
+            polled.refuse(name(), error);
         }
         Ok(Loaded::Held(slot)) => {
-            let error = Error::new(OPERATION, &name, ErrorKind::Busy);
-            polled.refuse(&name, error.with_detail("is locked by another worker or by the guest"));
+            let error = Error::new(OPERATION, name(), ErrorKind::Busy);
+            polled.refuse(name(), error.with_detail("is locked by another worker or by the guest"));
             shared.keep_held(id, slot);
         }
-        Ok(Loaded::Discarded(error)) => polled.refuse(&name, error),
+        Ok(Loaded::Discarded(error)) => polled.refuse(name(), error),
         Err(error) => {
-            polled.refuse(&name, error);
+            polled.refuse(name(), error);
             // It is claimed, or its answer waits to be saved: no other poll finds it.
             if !shared.is_saved(id) {
                 shared.keep_held(id, shared.slots.count());

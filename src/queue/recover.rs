@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::disk::{OPERATION, Recopied, Side, Step, Taken};
+use super::hold::Hold;
 use super::id::RequestId;
 use super::job::{Job, Started};
 use super::load::{Known, Loaded, answer, load};
@@ -45,7 +46,8 @@ pub struct Recovered {
     pub indeterminate: Vec<Started>,
     /// How many answers were published.
     pub published: u64,
-    /// How many requests other workers have.
+    /// How many requests other workers have, or the guest has locked. Those of the guest are found by a recovery after it has let go
+    /// of them, so recover again while there are some.
     pub held: u64,
     /// What was refused, removed or could not be published, and why.
     pub refused: Leftovers,
@@ -119,7 +121,8 @@ fn recover_one(
             Ok(Recopied::Taken(Taken::Claimed)) => hand_out(shared, &id, Step::Claimed, recovered),
             Ok(Recopied::Taken(_)) => Ok(()),
             Ok(Recopied::Lost(lock)) => {
-                let lost = answer(shared, &id, Step::Copy, Refusal::Lost, shared.slots.count(), lock)?;
+                let (slot, hold) = (shared.slots.count(), lock.map(Hold::from));
+                let lost = answer(shared, &id, Step::Copy, Refusal::Lost, slot, hold)?;
                 note(lost, &id, recovered);
                 Ok(())
             }

@@ -8,12 +8,13 @@ use std::time::Instant;
 use super::config::QueueConfig;
 use super::disk::{Disk, OPERATION, Published, Side, Step};
 use super::envelope::{Body, BodyPlace, Response};
+use super::hold::{Hold, Unlocked};
 use super::id::RequestId;
 use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::slots::{Slot, Slots};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Flock, List};
+use crate::root::List;
 
 /// What became of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +36,11 @@ pub enum Answered {
 struct Unpublished {
     /// The state that the answer ends.
     from: Step,
-    /// The answer, if it could not even be saved, and the lock that keeps others from answering.
+    /// The answer, if it could not even be saved, and what keeps others from answering.
     unsaved: Option<Arc<[u8]>>,
-    _lock: Option<Flock>,
+    _hold: Option<Hold>,
+    /// Whether a thread is at it.
+    is_tried: bool,
     _slot: Slot,
 }
 
@@ -68,8 +71,6 @@ struct Prepared {
 /// Where a poll has stopped to look.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// Device and inode of the directory; while the list holds it open, no other has them.
-    pub(super) dir: (u64, u64),
     pub(super) list: List,
     /// Whether requests that were seen since the beginning of the directory were left there.
     pub(super) left: bool,
@@ -80,10 +81,12 @@ pub(super) struct Shared {
     pub(super) disk: Disk,
     pub(super) config: QueueConfig,
     pub(super) slots: Arc<Slots>,
-    cursor: Mutex<Option<Cursor>>,
+    /// With the device and inode of the directory, which no other has while the list holds it open.
+    cursor: Mutex<Option<((u64, u64), Cursor)>>,
     unpublished: Mutex<BTreeMap<RequestId, Unpublished>>,
     /// Claimed here, and locked by somebody else or not to be read.
     held: Mutex<BTreeMap<RequestId, Slot>>,
+    pub(super) unlocked: Unlocked,
     ledger: Option<Ledger>,
     progress: Mutex<Instant>,
 }
@@ -105,6 +108,7 @@ impl Shared {
             cursor: Mutex::default(),
             unpublished: Mutex::default(),
             held: Mutex::default(),
+            unlocked: Unlocked::default(),
             ledger,
             progress: Mutex::new(Instant::now()),
         })
@@ -120,12 +124,12 @@ impl Shared {
     }
 
     /// Takes the place where the last poll has stopped.
-    pub(super) fn take_cursor(&self) -> Option<Cursor> {
+    pub(super) fn take_cursor(&self) -> Option<((u64, u64), Cursor)> {
         locked(&self.cursor).take()
     }
 
-    pub(super) fn keep_cursor(&self, cursor: Cursor) {
-        *locked(&self.cursor) = Some(cursor);
+    pub(super) fn keep_cursor(&self, dir: (u64, u64), cursor: Cursor) {
+        *locked(&self.cursor) = Some((dir, cursor));
     }
 
     /// Whether the id was answered before, as far as the ledger knows.
@@ -173,10 +177,10 @@ impl Shared {
         id: &RequestId,
         response: &Response,
         slot: Slot,
-        lock: Option<Flock>,
+        hold: Option<Hold>,
     ) -> Result<Option<Answered>> {
         match self.disk.turn_down(id)? {
-            true => self.end(id, Step::Refused, response, slot, lock).map(Some),
+            true => self.end(id, Step::Refused, response, slot, hold).map(Some),
             false => Ok(None),
         }
     }
@@ -191,11 +195,11 @@ impl Shared {
         from: Step,
         response: &Response,
         slot: Slot,
-        lock: Option<Flock>,
+        hold: Option<Hold>,
     ) -> Result<Answered> {
         self.answer(id, Remains::any(from), response, None, slot).map_err(|(error, slot)| {
             let unsaved = Some(response.to_json(id).into());
-            self.keep(id, Unpublished { from, unsaved, _lock: lock, _slot: slot });
+            self.keep(id, Unpublished { from, unsaved, _hold: hold, is_tried: false, _slot: slot });
             error
         })
     }
@@ -258,7 +262,8 @@ impl Shared {
             Ok(Published::Already) => Answered::Already,
             Err(error) => {
                 crate::session::refused("publish", &error);
-                self.keep(id, Unpublished { from: remains.from, unsaved: None, _lock: None, _slot: slot });
+                let (from, unsaved) = (remains.from, None);
+                self.keep(id, Unpublished { from, unsaved, _hold: None, is_tried: false, _slot: slot });
                 Answered::Saved(error)
             }
         }
@@ -278,12 +283,10 @@ impl Shared {
 
     /// Tries once more to publish what could not be published; how many were, and why the others were not.
     pub(super) fn publish_saved(&self) -> (u64, Vec<(RequestId, Error)>) {
-        let waiting: Vec<_> = locked(&self.unpublished)
-            .iter()
-            .map(|(id, waiting)| (id.clone(), waiting.from, waiting.unsaved.clone()))
-            .collect();
+        let waiting: Vec<RequestId> = locked(&self.unpublished).keys().cloned().collect();
         let (mut published, mut failed) = (0, Vec::new());
-        for (id, from, unsaved) in waiting {
+        for id in waiting {
+            let Some((from, unsaved)) = self.try_saved(&id) else { continue };
             let saved = unsaved.map_or(Ok(true), |json| self.disk.save(&id, &json));
             match saved.and_then(|_| self.try_finish(&id, Remains::any(from), Side::Perhaps)) {
                 Ok(_) => {
@@ -291,10 +294,24 @@ impl Shared {
                     self.note_progress();
                     self.drop_saved(&id);
                 }
-                Err(error) => failed.push((id, error)),
+                Err(error) => {
+                    if let Some(waiting) = locked(&self.unpublished).get_mut(&id) {
+                        waiting.is_tried = false;
+                    }
+                    failed.push((id, error));
+                }
             }
         }
         (published, failed)
+    }
+
+    /// What is to be published, unless another thread is at it or has done it: the guest may have fetched the answer by then, and
+    /// would find it once more.
+    fn try_saved(&self, id: &RequestId) -> Option<(Step, Option<Arc<[u8]>>)> {
+        let mut unpublished = locked(&self.unpublished);
+        let waiting = unpublished.get_mut(id)?;
+        let is_free = !std::mem::replace(&mut waiting.is_tried, true);
+        is_free.then(|| (waiting.from, waiting.unsaved.clone()))
     }
 
     /// Notes that what was claimed here cannot be had yet.
@@ -310,6 +327,13 @@ impl Shared {
 
     pub(super) fn is_held(&self, id: &RequestId) -> bool {
         locked(&self.held).contains_key(id)
+    }
+
+    /// Whether nothing waits for the next poll but what the guest submits.
+    pub(super) fn is_settled(&self) -> bool {
+        locked(&self.unpublished).is_empty()
+            && locked(&self.held).is_empty()
+            && locked(&self.cursor).is_none()
     }
 
     /// Whether an answer to this id waits to be published.

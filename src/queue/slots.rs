@@ -9,9 +9,16 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Counts what is in flight.
 #[derive(Debug)]
 pub(super) struct Slots {
-    used: Mutex<usize>,
+    state: Mutex<State>,
     most: usize,
     freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    used: usize,
+    /// How many threads wait for room.
+    waiting: usize,
 }
 
 /// A request in flight; dropping it makes room.
@@ -20,29 +27,29 @@ pub(super) struct Slot(Arc<Slots>);
 
 impl Slots {
     pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { used: Mutex::new(0), most, freed: Condvar::new() })
+        Arc::new(Self { state: Mutex::default(), most, freed: Condvar::new() })
     }
 
-    fn used(&self) -> MutexGuard<'_, usize> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn in_use(&self) -> usize {
-        *self.used()
+        self.state().used
     }
 
     /// Takes a slot, if there is one left.
     pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
-        let mut used = self.used();
-        (*used < self.most).then(|| {
-            *used += 1;
+        let mut state = self.state();
+        (state.used < self.most).then(|| {
+            state.used += 1;
             Slot(Arc::clone(self))
         })
     }
 
     /// Counts what is in flight already, whatever the limit.
     pub(super) fn count(self: &Arc<Self>) -> Slot {
-        *self.used() += 1;
+        self.state().used += 1;
         Slot(Arc::clone(self))
     }
 
@@ -52,18 +59,24 @@ impl Slots {
 
     /// Waits until there is room or a look is due, no longer than that.
     pub(super) fn wait(&self, patience: Duration) {
-        let full = |used: &mut usize| *used >= self.most;
+        let full = |state: &mut State| state.used >= self.most;
+        let mut state = self.state();
+        state.waiting += 1;
         // Either way the caller looks again.
-        drop(self.freed.wait_timeout_while(self.used(), patience.min(LOOK), full));
+        let waited = self.freed.wait_timeout_while(state, patience.min(LOOK), full);
+        waited.unwrap_or_else(PoisonError::into_inner).0.waiting -= 1;
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut used = self.0.used();
-        *used = used.saturating_sub(1);
-        drop(used);
-        self.0.freed.notify_all();
+        let mut state = self.0.state();
+        state.used = state.used.saturating_sub(1);
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.0.freed.notify_all();
+        }
     }
 }
 

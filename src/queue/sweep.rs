@@ -134,7 +134,7 @@ impl Sweep<'_> {
             let (name, old) = (entry.file_name(), age(entry.metadata()) >= junk_age);
             let belongs = match RequestId::of_file(name, BODY) {
                 // Whether its request is there is asked only of what is old.
-                Some(id) => old && dir.try_exists(format!("{id}{JSON}")).unwrap_or(true),
+                Some(id) => old && dir.try_exists(id.file(JSON)).unwrap_or(true),
                 None => RequestId::of_file(name, JSON).is_some() && entry.metadata().is_file(),
             };
             match old && !belongs {

@@ -24,11 +24,23 @@ pub(crate) struct Flock {
     file: ContainedFile,
     /// The process that took it.
     holder: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Locked,
+    /// There are no locks here.
+    Unlocked,
+    /// Its file has lost its name.
+    Over,
 }
 
 impl Drop for Flock {
     fn drop(&mut self) {
-        release(self.file.as_fd(), self.holder);
+        if self.state == State::Locked {
+            release(self.file.as_fd(), self.holder);
+        }
     }
 }
 
@@ -63,7 +75,7 @@ impl Flock {
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Self::busy(path, operation)),
             Err(errno) => return Err(Error::from_errno(operation, path, errno)),
         }
-        let lock = Self { file, holder: std::process::id() };
+        let lock = Self { file, holder: std::process::id(), state: State::Locked };
         // Whoever removed the file meanwhile held a lock that is no longer the one at this path.
         lock.is_at(root, path)?.then_some(lock).ok_or_else(|| Self::busy(path, operation))
     }
@@ -71,15 +83,35 @@ impl Flock {
     /// Takes the lock on a file that is open, unless somebody else holds it. Where there are no locks, nobody does.
     #[cfg(feature = "queue")]
     pub(crate) fn try_hold(file: ContainedFile) -> Option<Self> {
-        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => None,
-            _ => Some(Self { file, holder: std::process::id() }),
-        }
+        let state = match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => State::Locked,
+            Err(Errno::WOULDBLOCK) => return None,
+            Err(_) => State::Unlocked,
+        };
+        Some(Self { file, holder: std::process::id(), state })
+    }
+
+    /// Whether others see that it is held.
+    #[cfg(feature = "queue")]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.state == State::Locked
+    }
+
+    /// Gives up the lock of a file whose name was removed: nobody can find it to lock it, so a child that shares it does no harm.
+    #[cfg(feature = "queue")]
+    pub(crate) fn end(mut self) {
+        self.state = State::Over;
     }
 
     /// The file that is locked.
     #[cfg(feature = "queue")]
-    pub(crate) fn file(&mut self) -> &mut ContainedFile {
+    pub(crate) fn file(&self) -> &ContainedFile {
+        &self.file
+    }
+
+    /// The same, to be read.
+    #[cfg(feature = "queue")]
+    pub(crate) fn file_mut(&mut self) -> &mut ContainedFile {
         &mut self.file
     }
 

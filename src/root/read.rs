@@ -320,8 +320,15 @@ impl ContainedFile {
         let mut bytes = Vec::new();
         // A hint for the first read; where it begins, less may be left.
         let length = self.len_hint().min(max_bytes);
-        read_limited(self.file.as_fd(), &mut bytes, length, max_bytes, Until::End)
-            .map_err(|failure| failure.about(&self.subject))?;
+        let mut read = |until, length| -> Result<u64> {
+            read_limited(self.file.as_fd(), &mut bytes, length, max_bytes, until)
+                .map_err(|failure| failure.about(&self.subject))?;
+            Ok(bytes.len() as u64)
+        };
+        // A short read ends a regular file, unless it has changed its size or that is not the truth.
+        if read(Until::Short, length)? != self.len_hint() {
+            read(Until::End, 0)?;
+        }
         Ok(bytes)
     }
 

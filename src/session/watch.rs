@@ -45,8 +45,10 @@ pub use wait::{Armed, Wake, Watch};
 
 const OPERATION: &str = "watch";
 
-/// How much of the queue is read at a time; an event has 272 bytes at most.
+/// How much of the queue is read at a time.
 const BUFFER: usize = 4096;
+/// As many events fit into it, of 272 bytes at most. If the kernel returns fewer, it has no more.
+const BATCH: usize = BUFFER / 272;
 
 /// Where a service waits for changes: one for all its sessions.
 ///
@@ -208,20 +210,28 @@ impl Watcher {
         let mut wake = Vec::new();
         let mut buffer = [std::mem::MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(inotify, &mut buffer);
+        let mut read = 0;
         loop {
+            read += 1;
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
                     table.overflowed(&mut wake);
                 }
                 Ok(event) => table.ended(event.wd(), &mut wake),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => continue,
                 // EAGAIN: the queue is empty. The timer covers whatever else it may be.
                 Err(_) => break,
             }
+            if reader.is_buffer_empty() && std::mem::take(&mut read) < BATCH {
+                break;
+            }
         }
         table.is_driven = false;
+        let is_awaited = table.listeners > 0;
         drop(table);
-        self.shared.bell.notify_all();
+        if is_awaited {
+            self.shared.bell.notify_all();
+        }
         wake.into_iter().for_each(std::task::Waker::wake);
     }
 
@@ -270,7 +280,13 @@ impl Watcher {
                 self.drain(inotify.as_fd(), self.table());
                 self.table()
             }
-            _ => self.shared.bell.wait_timeout(table, patience).unwrap_or_else(PoisonError::into_inner).0,
+            _ => {
+                table.listeners += 1;
+                let waited = self.shared.bell.wait_timeout(table, patience);
+                table = waited.unwrap_or_else(PoisonError::into_inner).0;
+                table.listeners -= 1;
+                table
+            }
         }
     }
 }

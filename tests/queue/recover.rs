@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use beneath::queue::{Answered, Outcome, QueueConfig, Response};
 use beneath::{ErrorKind, SessionsConfig};
+use beneath_kit::seccomp::{Denial, denied};
+use rustix::io::Errno;
 
 use crate::support::*;
 
@@ -246,6 +248,36 @@ fn a_request_that_the_guest_has_locked_waits_and_counts_as_in_flight() {
     assert_eq!(polled.jobs.len(), 2);
     polled.jobs.into_iter().for_each(handle);
     assert_eq!((stage.serve(), stage.queue.in_flight()), (1, 0));
+}
+
+/// Of other processes nothing is known there, but of this one.
+#[test]
+fn without_flock_a_recovery_leaves_alone_what_this_process_has() {
+    for errno in [Errno::NOSYS, Errno::OPNOTSUPP] {
+        let stage = Stage::new();
+        denied(&[Denial::Flock(errno)], || {
+            ["claimed", "started", "dropped"].into_iter().for_each(|name| stage.submit_id(name));
+            let mut jobs = stage.poll().jobs;
+            let mut take =
+                |name: &str| jobs.remove(jobs.iter().position(|job| job.id().as_str() == name).unwrap());
+            let (claimed, started) = (take("claimed"), take("started").start().unwrap());
+            drop(take("dropped").start().unwrap());
+            for expected in [1, 0] {
+                let recovered = stage.queue.recover().unwrap();
+                assert_eq!((recovered.not_started.len(), recovered.held), (0, 2), "{errno}");
+                assert_eq!(recovered.indeterminate.len(), expected, "{errno}");
+                for left in recovered.indeterminate {
+                    assert_eq!(left.id().as_str(), "dropped");
+                    let _ = left.indeterminate("it was dropped").unwrap();
+                }
+            }
+            handle(claimed);
+            let _ = started.answer(&Response::new(200)).unwrap();
+        });
+        let statuses = ["claimed", "started", "dropped"].map(|name| stage.status(name));
+        assert_eq!(statuses, [Some(200), Some(200), Some(504)], "{errno}");
+        assert_eq!((stage.states().len(), stage.queue.in_flight()), (0, 0));
+    }
 }
 
 #[test]

@@ -74,6 +74,158 @@ fn next_returns_at_its_deadline_and_finds_what_comes() {
     });
 }
 
+/// How often `next` is called until it is not late: a machine that does nothing for a second makes it look so once.
+fn is_prompt(mut round: impl FnMut()) -> bool {
+    (0..5).any(|_| {
+        let start = Instant::now();
+        round();
+        start.elapsed() < Duration::from_millis(900)
+    })
+}
+
+/// Between two calls nothing is looked at: the watch was armed before the last look, and only its event is a reason for the next.
+#[test]
+fn no_request_that_comes_between_two_looks_waits_for_the_timer() {
+    let submissions = env::QUEUE_WAKES.number().unwrap_or(SUBMISSIONS);
+    let stage = Stage::quick(QueueConfig::default());
+    let client = stage.client();
+    let (mut late, mut handled) = (0, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..submissions {
+                let request = Request::new("GET", &format!("/{number}")).unwrap();
+                let mut ticket = client.submit(&request).unwrap();
+                assert_eq!(ticket.wait(soon()).unwrap().unwrap().status, 200);
+            }
+        });
+        let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+        while handled < submissions {
+            let start = Instant::now();
+            let jobs = stage.queue.next(&mut watch, soon()).unwrap().jobs;
+            late += usize::from(start.elapsed() >= Duration::from_millis(900));
+            handled += jobs.len();
+            jobs.into_iter().for_each(handle);
+        }
+    });
+    assert!(late <= submissions / 1000, "{late} of {submissions} were found by the timer");
+}
+
+/// A host that has just looked waits for an event, and one that has something else to do does that first.
+#[test]
+fn what_waits_in_this_process_is_done_before_the_next_wait() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let mut number = 0;
+    assert!(is_prompt(|| {
+        number += 1;
+        stage.submit_id(&format!("r{number}"));
+        let job = stage.queue.next(&mut watch, soon()).unwrap().jobs.pop().unwrap();
+        std::fs::rename(stage.guest("responses"), stage.guest("aside")).unwrap();
+        std::fs::write(stage.guest("responses"), "").unwrap();
+        handle(job);
+        std::fs::remove_file(stage.guest("responses")).unwrap();
+        std::fs::rename(stage.guest("aside"), stage.guest("responses")).unwrap();
+        assert_eq!(stage.queue.next(&mut watch, soon()).unwrap().published, 1);
+    }));
+}
+
+/// Each queue looks for itself, whatever the watch has seen.
+#[test]
+fn a_watch_that_has_seen_another_queue_says_nothing_of_this_one() {
+    let (one, other) = (Stage::new(), Stage::new());
+    let mut watch = one.queue.watch(&Watcher::new()).unwrap();
+    let mut number = 0;
+    assert!(is_prompt(|| {
+        number += 1;
+        let name = format!("r{number}");
+        [&one, &other].into_iter().for_each(|stage| stage.submit_id(&name));
+        for stage in [&one, &other] {
+            let jobs = stage.queue.next(&mut watch, soon()).unwrap().jobs;
+            assert_eq!(jobs.into_iter().map(handle).count(), 1);
+            assert_eq!(stage.status(&name), Some(200));
+        }
+    }));
+}
+
+/// A look that goes on where the last has stopped does not see what came to the part before that.
+#[test]
+fn what_comes_to_the_part_of_a_long_directory_that_was_looked_at_is_found() {
+    let stage = Stage::with(QueueConfig::default().with_entries(20));
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let mut number = 0;
+    let mut submit = || {
+        for _ in 0..30 {
+            number += 1;
+            stage.submit_id(&format!("r{number}"));
+        }
+    };
+    assert!(is_prompt(|| {
+        submit();
+        let mut handled = 0;
+        while handled < 60 {
+            let jobs = stage.queue.next(&mut watch, soon()).unwrap().jobs;
+            if handled == 0 {
+                submit();
+            }
+            handled += jobs.into_iter().map(handle).count();
+        }
+    }));
+}
+
+/// Whoever waits by the watch itself has the event that it was told of.
+#[test]
+fn an_event_that_somebody_else_has_taken_is_looked_at() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let mut number = 0;
+    assert!(is_prompt(|| {
+        for armed in [false, true] {
+            number += 1;
+            stage.submit_id(&format!("r{number}"));
+            if armed {
+                assert_eq!(watch.wait(soon()), Wake::Changed);
+            }
+            let jobs = stage.queue.next(&mut watch, soon()).unwrap().jobs;
+            assert_eq!(jobs.into_iter().map(handle).count(), 1);
+        }
+    }));
+}
+
+#[test]
+fn a_directory_that_is_replaced_between_two_looks_is_looked_at() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    let mut number = 0;
+    let mut replace = |away: &dyn Fn()| {
+        assert!(is_prompt(|| {
+            for replaced in [false, true] {
+                if replaced {
+                    away();
+                    std::fs::create_dir(stage.guest("requests")).unwrap();
+                }
+                number += 1;
+                stage.submit_id(&format!("r{number}"));
+                let jobs = stage.queue.next(&mut watch, soon()).unwrap().jobs;
+                assert_eq!(jobs.into_iter().map(handle).count(), 1);
+            }
+        }));
+    };
+    replace(&|| std::fs::remove_dir(stage.guest("requests")).unwrap());
+    replace(&|| std::fs::rename(stage.guest("requests"), stage.arena.beside("aside")).unwrap());
+}
+
+#[test]
+fn a_session_that_is_removed_ends_the_wait_of_who_has_just_looked() {
+    let stage = Stage::new();
+    let mut watch = stage.queue.watch(&Watcher::new()).unwrap();
+    stage.submit_id("a");
+    stage.queue.next(&mut watch, soon()).unwrap().jobs.into_iter().for_each(handle);
+    let sessions = beneath::Sessions::new(stage.arena.open(Default::default()), Default::default());
+    assert!(sessions.remove(&beneath::SessionId::new("s")).unwrap().is_complete());
+    let error = stage.queue.next(&mut watch, soon()).unwrap_err();
+    assert_eq!(error.kind(), beneath::ErrorKind::NotFound);
+}
+
 /// A worker that is full is woken by whoever makes room, not by the guest.
 #[test]
 fn who_waits_for_room_goes_on_when_there_is_some() {

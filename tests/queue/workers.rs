@@ -72,6 +72,31 @@ fn control_two_workers_without_a_claim_both_handle_a_request() {
     assert_eq!(runs.into_inner().unwrap(), 2, "the control is not caught");
 }
 
+/// Each of them would save it, and the guest that has fetched the first would find a second.
+#[test]
+fn of_two_threads_that_poll_one_publishes_what_waits() {
+    let stage = Stage::quick(QueueConfig::default());
+    for round in 0..200 {
+        let name = format!("r{round}");
+        fs::rename(stage.guest("responses"), stage.guest("aside")).unwrap();
+        fs::write(stage.guest("responses"), "").unwrap();
+        stage.submit(&format!("{name}.json"), "{");
+        assert_eq!(stage.poll().answered, 1);
+        fs::remove_file(stage.guest("responses")).unwrap();
+        fs::rename(stage.guest("aside"), stage.guest("responses")).unwrap();
+        let both = Barrier::new(2);
+        let poll = || {
+            both.wait();
+            stage.poll().published
+        };
+        let published: u64 = thread::scope(|scope| {
+            [scope.spawn(poll), scope.spawn(poll)].map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!((published, stage.status(&name)), (1, Some(400)), "round {round}");
+        assert_eq!((stage.states().len(), stage.queue.in_flight()), (0, 0));
+    }
+}
+
 /// A session whose guest's side, or whose host's side, is a file system of its own that is full until `free` is called.
 fn with_full_disk(full: &str, body: impl FnOnce(&Session, &Path, &dyn Fn()) + Send) {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,9 @@
 //! What a service does with requests, and what must hold afterwards.
 
-use beneath::queue::{Queue, QueueConfig, Request, RequestId, Response, Started};
+use std::time::Instant;
+
+use beneath::queue::{Polled, Queue, QueueConfig, Request, RequestId, Response, Started};
+use beneath::session::Watcher;
 use beneath::{ErrorKind, ResolverChoice, Result, Session};
 use beneath_kit::naive::queue::NaiveQueue;
 use beneath_kit::scene::report::Report;
@@ -22,6 +25,13 @@ const fn queue_scenario(name: &'static str, run: fn(&Work, &mut Report) -> Resul
 pub(crate) const SCENARIOS: &[Scenario] = &[
     queue_scenario("queue: poll, start, answer", |work, report| {
         serve(&work.session.queue(config())?, report)
+    }),
+    // Armed between the lookup of the directory and the look at it.
+    queue_scenario("queue: next, start, answer", |work, report| {
+        let queue = work.session.queue(config())?;
+        let mut watch = queue.watch(&Watcher::new())?;
+        let polled = queue.next(&mut watch, Instant::now())?;
+        answer_all(polled, report)
     }),
     queue_scenario("queue: poll, refuse", |work, report| {
         let queue = work.session.queue(config())?;
@@ -72,10 +82,15 @@ fn submit(session: &Session) {
 fn serve(queue: &Queue, report: &mut Report) -> Result<bool> {
     let recovered = queue.recover()?;
     recovered.indeterminate.into_iter().try_for_each(|started| handle(started, report))?;
-    let polled = queue.poll()?;
+    let mut polled = queue.poll()?;
+    polled.jobs.extend(recovered.not_started);
+    answer_all(polled, report)
+}
+
+fn answer_all(polled: Polled, report: &mut Report) -> Result<bool> {
     report.refuse(polled.refused().map(|(_, error)| error));
     let complete = polled.is_complete();
-    for job in recovered.not_started.into_iter().chain(polled.jobs) {
+    for job in polled.jobs {
         match job.start() {
             Ok(started) => {
                 report.read(started.request().path.as_bytes());

@@ -34,7 +34,7 @@ impl Disk {
     /// # Errors
     /// `NotFound` if there is none, `TooLarge` if it has more than `max_bytes`.
     pub(in crate::queue) fn claim_body(&self, id: &RequestId, max_bytes: u64) -> Result<ContainedFile> {
-        let name = format!("{id}{BODY}");
+        let name = id.file(BODY);
         if self.has(id, Step::Body)? {
             self.unlink_twins(id, Step::Body)?;
         } else {

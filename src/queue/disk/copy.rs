@@ -14,7 +14,7 @@
 use std::path::Path;
 
 use super::super::id::RequestId;
-use super::{Disk, OPERATION, Published, REQUESTS, Step, Taken};
+use super::{Disk, JSON, OPERATION, Published, REQUESTS, Step, Taken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Flock, Root};
 
@@ -37,7 +37,7 @@ impl Disk {
         if self.has(id, Step::Done)? {
             return Ok(Taken::Handled);
         }
-        let name = format!("{id}.json");
+        let name = id.file(JSON);
         // One byte past the limit is enough to know; what cannot be read is refused as what it is not.
         let bytes = match requests.open_contained(&name) {
             Ok(mut file) => match file.read_to_limit(max_bytes) {
@@ -60,7 +60,7 @@ impl Disk {
 
     /// Removes the source of a copy, and makes the copy a claim.
     fn finish_copy(&self, requests: &Root, id: &RequestId) -> Result<Taken> {
-        let removed = match requests.remove_file(format!("{id}.json")) {
+        let removed = match requests.remove_file(id.file(JSON)) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.forget(id, Step::Copy)?;
                 return Ok(Taken::Gone);
@@ -98,7 +98,7 @@ impl Disk {
     fn bury(&self, id: &RequestId) -> Result<()> {
         let buried = self.states()?.filter(|state| matches!(state, Ok((_, Step::Done, _)))).count();
         if buried >= TOMBSTONES {
-            let error = Error::new(OPERATION, format!("{id}.json"), ErrorKind::TooMany);
+            let error = Error::new(OPERATION, id.file(JSON), ErrorKind::TooMany);
             return Err(error.with_detail("the host may not remove requests, and has handled too many"));
         }
         match self.host.write_exclusive(Step::Done.of(id), "") {
@@ -117,7 +117,7 @@ impl Disk {
             return self.settle_copy(id).map(Recopied::Taken);
         }
         let requests = self.open(REQUESTS)?;
-        match requests.try_exists(format!("{id}.json"))? {
+        match requests.try_exists(id.file(JSON))? {
             true => self.finish_copy(&requests, id).map(Recopied::Taken),
             // The crash came right after the removal, or whoever wrote it has withdrawn it. Nobody has begun it.
             false => Ok(Recopied::Lost(lock)),
@@ -127,7 +127,7 @@ impl Disk {
     /// Removes the notes of requests that are gone.
     pub(in crate::queue) fn exhume(&self, id: &RequestId) -> Result<bool> {
         let requests = self.open(REQUESTS)?;
-        match requests.try_exists(format!("{id}.json"))? {
+        match requests.try_exists(id.file(JSON))? {
             true => Ok(false),
             false => self.forget(id, Step::Done).map(|()| true),
         }

@@ -46,6 +46,15 @@ impl Place {
         }
     }
 
+    /// Whether it is looked up from this very root.
+    #[cfg(feature = "queue")]
+    pub(super) fn is_beneath(&self, other: &Arc<Root>) -> bool {
+        match self {
+            Self::Part(..) => false,
+            Self::Beneath(_, root, _) => Arc::ptr_eq(root, other),
+        }
+    }
+
     /// Of a queue only new names count: what the host takes away itself would wake it.
     pub(super) fn changes(&self) -> Changes {
         match self {

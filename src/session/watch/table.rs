@@ -26,6 +26,8 @@ pub(super) struct Table {
     arming: BTreeSet<Token>,
     /// Whether a thread waits for the kernel on behalf of all.
     pub(super) is_driven: bool,
+    /// How many threads wait for that thread.
+    pub(super) listeners: usize,
 }
 
 #[derive(Debug, Default)]

@@ -1,6 +1,8 @@
 //! One watch: arm, look, wait.
 
 use std::future::poll_fn;
+#[cfg(feature = "queue")]
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use super::place::Place;
 use super::table::Token;
 use super::{OPERATION, Watcher};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::Changes;
+use crate::root::{Changes, Root};
 
 /// The timer where events are to be trusted, and the longest one elsewhere.
 const LONG: Duration = Duration::from_secs(1);
@@ -58,6 +60,8 @@ pub struct Watch {
     look: Option<Instant>,
     /// Whether a change is likely to be what is waited for: the last one was, or only new names count.
     fruitful: bool,
+    /// Whether a look after it was armed has left nothing, so that only an event or the timer is a reason for the next.
+    settled: bool,
 }
 
 impl Watch {
@@ -69,7 +73,8 @@ impl Watch {
         let error = Error::new(OPERATION, place.subject(), ErrorKind::NotFound).with_detail("is not armed");
         let armed = Armed::Timer(error);
         let fruitful = place.changes() != Changes::All;
-        Self { watcher, token, place, armed, interval: SHORT, trusted: false, look: None, fruitful }
+        let (interval, trusted) = (SHORT, false);
+        Self { watcher, token, place, armed, interval, trusted, look: None, fruitful, settled: false }
     }
 
     /// Calls `look` at once and after each change, until it finds something or it is `deadline`. None in the latter case.
@@ -85,7 +90,7 @@ impl Watch {
         deadline: Instant,
         mut look: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
-        self.interval = SHORT;
+        self.start_over();
         loop {
             // Whatever ends the waits: a guest can end each of them by an event.
             let is_last = Instant::now() >= deadline;
@@ -142,31 +147,43 @@ impl Watch {
     pub fn arm(&mut self) -> Result<&Armed> {
         self.place.alive()?;
         self.watcher.table().begin(self.token);
-        let (armed, trusted) = match self.place() {
+        match self.place.nearest() {
+            Ok(dir) => self.place_at(&dir),
+            Err(error) => {
+                // The kernel is not asked after all.
+                let unused = self.watcher.table().armed(self.token, None);
+                self.watcher.release(unused);
+                self.note_armed(Err(error.again(OPERATION)));
+            }
+        }
+        Ok(&self.armed)
+    }
+
+    /// The same for a directory that the caller has opened, and is about to look at.
+    #[cfg(feature = "queue")]
+    pub(crate) fn arm_at(&mut self, dir: &Root) {
+        self.watcher.table().begin(self.token);
+        self.place_at(dir);
+    }
+
+    fn place_at(&mut self, dir: &Root) {
+        let placed = match self.watcher.arm(self.token, dir, self.place.changes()) {
+            Ok(()) => Ok(dir.has_local_changes_only()),
+            Err(errno) => Err(self.watcher.failure().cloned().unwrap_or_else(|| self.explained(errno))),
+        };
+        self.note_armed(placed);
+    }
+
+    /// Whether the events are to be trusted, or why there are none.
+    fn note_armed(&mut self, placed: Result<bool>) {
+        let (armed, trusted) = match placed {
             Ok(trusted) => (Armed::Events, trusted),
             Err(error) => (Armed::Timer(error), false),
         };
         if !trusted && self.trusted {
             self.interval = SHORT;
         }
-        (self.armed, self.trusted) = (armed, trusted);
-        Ok(&self.armed)
-    }
-
-    /// Places the watch; whether its events are to be trusted.
-    fn place(&self) -> Result<bool> {
-        let dir = self.place.nearest().map_err(|error| self.unarmed(&error))?;
-        match self.watcher.arm(self.token, &dir, self.place.changes()) {
-            Ok(()) => Ok(dir.has_local_changes_only()),
-            Err(errno) => Err(self.watcher.failure().cloned().unwrap_or_else(|| self.explained(errno))),
-        }
-    }
-
-    /// The kernel is not asked after all.
-    fn unarmed(&self, error: &Error) -> Error {
-        let unused = self.watcher.table().armed(self.token, None);
-        self.watcher.release(unused);
-        error.again(OPERATION)
+        (self.armed, self.trusted, self.settled) = (armed, trusted, false);
     }
 
     /// The kernel's words for some of these are about files.
@@ -192,6 +209,7 @@ impl Watch {
     /// # Races
     /// A guest that makes changes without end does not end this more often than once each [`PAUSE`](Self::PAUSE).
     pub fn wait(&mut self, deadline: Instant) -> Wake {
+        self.settled = false;
         let due = Instant::now() + self.interval();
         if self.watcher.wait(self.token, due.min(deadline)) {
             self.note_change();
@@ -207,6 +225,7 @@ impl Watch {
     /// [dispatch](Watcher::dispatch_within) the events. After it has ended, wait for [`rest`](Self::rest). It may be dropped at any
     /// time, and nothing is lost.
     pub async fn changed(&mut self) {
+        self.settled = false;
         let (watcher, token) = (&self.watcher, self.token);
         poll_fn(|context| match watcher.table().take_or_wake(token, context.waker()) {
             true => Poll::Ready(()),
@@ -238,6 +257,24 @@ impl Watch {
     /// look for nothing. [`wait_for`](Self::wait_for) does it itself.
     pub fn found(&mut self) {
         (self.look, self.fruitful) = (None, true);
+    }
+
+    /// A new wait, with the shortest timer first.
+    pub(crate) fn start_over(&mut self) {
+        self.interval = SHORT;
+    }
+
+    /// Notes that a look at the directory beneath `root`, after the watch was [armed](Self::arm_at) there, has left nothing. Where
+    /// every change is an event, and for no other directory than that of the watch.
+    #[cfg(feature = "queue")]
+    pub(crate) fn settle(&mut self, root: &Arc<Root>) {
+        self.settled = self.trusted && self.place.is_beneath(root);
+    }
+
+    /// Whether there is nothing to look at beneath `root` before the next event; asked once.
+    #[cfg(feature = "queue")]
+    pub(crate) fn take_settled(&mut self, root: &Arc<Root>) -> bool {
+        std::mem::take(&mut self.settled) && self.place.is_beneath(root)
     }
 
     fn note_change(&mut self) {
