@@ -93,7 +93,7 @@ pub(crate) fn rclone() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     start("rclone", &SERVER, Buckets::Directory, |program, port, home| {
         format!(
-            "'{program}' --config '' serve s3 --addr 127.0.0.1:{port} --auth-key {KEY_ID},{SECRET} --vfs-cache-mode off '{home}'"
+            "'{program}' --config '' serve s3 --addr 127.0.0.1:{port} --auth-key {KEY_ID},{SECRET} --vfs-cache-mode off --dir-cache-time 1ms '{home}'"
         )
     })
 }

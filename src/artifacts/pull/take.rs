@@ -175,8 +175,10 @@ impl Turn {
     /// What the store does not list any more and the workspace has: a file that has not changed would be removed, and one that has
     /// may lose its name.
     fn gone(&self) -> Vec<(GuestPath, Leaf)> {
-        let Self { base, local, remote, .. } = self;
-        let is_gone = |(path, _): &(&GuestPath, &Known)| remote.lacks(path) && local.tree.get(path).is_some();
+        let Self { base, local, remote, contents, .. } = self;
+        let there = remote.tree(base, contents);
+        let is_gone =
+            |(path, _): &(&GuestPath, &Known)| there.is_absent(path) && local.tree.get(path).is_some();
         base.iter().filter(is_gone).map(|(path, known)| (path.clone(), known.leaf.clone())).collect()
     }
 

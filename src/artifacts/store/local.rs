@@ -194,22 +194,22 @@ impl Backend for Local {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.on("delete", key, |root, path| match path.strip_suffix('/') {
-            None => {
-                forget(&root, &path)?;
-                // What is left empty is no object unless somebody says so afterwards.
-                let above = std::iter::successors(Path::new(&path).parent(), |path| path.parent());
-                for directory in above.filter(|path| !path.as_os_str().is_empty()) {
-                    if root.remove_dir(directory).is_err() {
-                        break;
-                    }
-                }
-                Ok(())
+        self.on("delete", key, |root, path| {
+            match path.strip_suffix('/') {
+                None => forget(&root, &path)?,
+                Some(directory) => match root.remove_dir(directory) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    removed => removed?,
+                },
             }
-            Some(directory) => match root.remove_dir(directory) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            },
+            // What is left empty is no object unless somebody says so afterwards.
+            let above = std::iter::successors(Path::new(&path).parent(), |path| path.parent());
+            for directory in above.filter(|path| !path.as_os_str().is_empty()) {
+                if root.remove_dir(directory).is_err() {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 
