@@ -89,7 +89,7 @@ impl Artifacts {
         let key = self.client.prefix.key(path)?;
         let Some(object) = self.client.head(path, &key).await? else { return Ok(None) };
         self.admit("materialise", path, object.size)?;
-        let desk = Desk::open(&self.session).await?;
+        let desk = Desk::open(&self.session, &self.client.source).await?;
         let (held, artifacts, wanted) = (Arc::clone(&desk), self.clone(), path.clone());
         let (base, local, intents) = blocking("materialise", move || {
             let places = &held.places;
@@ -149,7 +149,7 @@ impl Artifacts {
         let size = bytes.len() as u64;
         self.admit("put", path, size)?;
         let key = self.client.prefix.key(path)?;
-        let desk = match Desk::open(&self.session).await {
+        let desk = match Desk::open(&self.session, &self.client.source).await {
             Ok(desk) => Ok(desk),
             Err(error) if error.kind() == ErrorKind::Busy => Err(error),
             Err(error) => return Err(error),
@@ -226,7 +226,7 @@ impl Artifacts {
     /// # Races
     /// If the guest changes one of the two meanwhile, that version is kept or in the trash.
     pub async fn resolve(&self, path: &GuestPath, take: Take) -> Result<bool> {
-        let desk = Desk::open(&self.session).await?;
+        let desk = Desk::open(&self.session, &self.client.source).await?;
         let (artifacts, path) = (self.clone(), path.clone());
         blocking("resolve", move || {
             let places = &desk.places;

@@ -4,7 +4,8 @@
 //! twice, or one as the directory of another. A listing that is cut short looks like one of fewer objects.
 //!
 //! Defence: each key is read by [`Prefix::path`](super::Prefix::path) and becomes a path or one refusal. What is refused at a
-//! path is unknown there, and never absent. A listing that is over a limit is cut off, and all that it does not show is unknown.
+//! path is unknown there, and never absent. A listing that is over a limit, or has too many such paths to remember, is cut off, and
+//! all that it does not show is unknown.
 //!
 //! What remains: sizes and versions are the store's claims until the object arrives.
 
@@ -24,6 +25,9 @@ use crate::report::Leftovers;
 use crate::tree::{Leaf, Tree, is_reserved};
 
 const OPERATION: &str = "plan";
+/// Bytes of paths of which nothing can be said, and of those above them; if there are more, nothing is said of any path that is not
+/// listed.
+const UNKNOWN_MAX: usize = 4 << 20;
 /// How many objects in a row may be there a second time: those of two pages.
 const REPEATED: u64 = 2000;
 
@@ -87,7 +91,7 @@ impl Remote {
         client: &Client,
         reserved: &[SafeName],
     ) -> Result<()> {
-        let (mut room, mut twice) = (client.limits.bytes, BTreeSet::new());
+        let (mut room, mut twice, mut hidden) = (client.limits.bytes, BTreeSet::new(), 0);
         let content_etags = client.source.backend().abilities().content_etags;
         let (prefix, wait, mut repeated) = (client.prefix.as_str(), client.retry.whole(), 0);
         while let Some(object) =
@@ -123,7 +127,19 @@ impl Remote {
             let version = Version { put_at, ..Version::of(object.etag) };
             let found = Object { size: object.size, version };
             if let Err(error) = admit(&path, found.size, room, client, reserved) {
-                self.unknown.insert(path);
+                // What is beneath an unknown path is unknown, too.
+                let depth = if is_reserved(&path, reserved) { 1 } else { client.limits.depth };
+                let mut upwards = std::iter::successors(Some(path), GuestPath::parent);
+                if let Some(path) = upwards.find(|above| above.depth() <= depth)
+                    && !self.unknown.contains(&path)
+                {
+                    // Each is remembered with all that are above it.
+                    hidden += path.as_bytes().len() * path.depth();
+                    match hidden > UNKNOWN_MAX {
+                        true => self.cut = true,
+                        false => drop(self.unknown.insert(path)),
+                    }
+                }
                 self.refuse(client, object.key, error);
                 continue;
             }
@@ -164,8 +180,9 @@ impl Remote {
             self.clash(client, path, ErrorKind::AlreadyExists, "is listed twice, in two versions");
         }
         let beneath = self.objects.keys().chain(self.markers.keys()).flat_map(above);
-        let above: BTreeSet<GuestPath> = beneath.chain(self.markers.keys().cloned()).collect();
-        for path in self.objects.keys().filter(|path| above.contains(path)).cloned().collect::<Vec<_>>() {
+        let above =
+            beneath.chain(self.markers.keys().cloned()).filter(|path| self.objects.contains_key(path));
+        for path in above.collect::<BTreeSet<_>>() {
             self.clash(client, path, ErrorKind::NotRegular, "is also the directory of another object");
         }
         Ok(())

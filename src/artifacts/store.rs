@@ -3,6 +3,7 @@
 mod answer;
 mod attributes;
 mod backend;
+mod budget;
 #[cfg(feature = "client")]
 mod connect;
 mod error;
@@ -18,6 +19,7 @@ mod source;
 
 pub use attributes::{Attributes, Kind};
 pub use backend::{Abilities, Backend, Compares, Conditions, Parts};
+pub(crate) use budget::Leave;
 pub(crate) use error::{changed, is_transient};
 pub(crate) use object::same_version;
 pub use object::{Body, Condition, Doomed, Head, Listed};

@@ -203,7 +203,7 @@ impl Artifacts {
 
     /// Ends what an earlier call has begun, and looks at both sides.
     pub(super) async fn begin(&self, options: &SyncOptions, writes: Writes) -> Result<Turn> {
-        let desk = Desk::open(&self.session).await?;
+        let desk = Desk::open(&self.session, &self.client.source).await?;
         let (held, scope, artifacts) = (Arc::clone(&desk), self.scope(options), self.clone());
         let (mut base, mut local, intents, conflicts) = blocking("mirror", move || {
             let places = &held.places;

@@ -3,6 +3,7 @@
 
 mod answers;
 mod bucket;
+mod budget;
 mod bundle;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;

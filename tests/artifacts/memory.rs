@@ -9,6 +9,7 @@ use std::sync::Arc;
 use beneath::artifacts::{Source, SyncOptions};
 use object_store::local::LocalFileSystem;
 
+use crate::bucket::{Answer, Bucket, page};
 use crate::support::{self, Home};
 
 const VARIABLE: &str = "BENEATH_MEMORY_CHILD";
@@ -57,10 +58,18 @@ fn one_large_file_is_never_in_memory_on_its_way_up() {
     run("mirror");
 }
 
+#[test]
+fn a30_two_hundred_thousand_hostile_keys_are_counted_and_not_remembered() {
+    run("hostile");
+}
+
 /// Not a test by itself: what the children run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Ok(task) = std::env::var(VARIABLE) else { return };
+    if task == "hostile" {
+        return hostile().await;
+    }
     let home = Home::new();
     let remote = home.path("remote");
     let objects = remote.join("sessions/s1");
@@ -116,4 +125,38 @@ async fn mirror(remote: &std::path::Path) {
         println!("{name}: {size} bytes mirrored, {} KiB more at the peak", used >> 10);
         assert!(used < ALLOWED, "{} MiB more", used >> 20);
     }
+}
+
+/// Keys of nearly a thousand bytes: some that are no path, some under a reserved name, some too deep, some too large.
+async fn hostile() {
+    const PAGES: usize = 200;
+    let long = "x".repeat(200);
+    let list = move |token: Option<&str>| {
+        let page_number: usize = token.map_or(0, |token| token.parse().unwrap());
+        let keys: Vec<(String, usize)> = (0..1000)
+            .map(|n| {
+                let (id, tail) = (page_number * 1000 + n, format!("{long}/{long}/{long}/{long}"));
+                match n % 5 {
+                    0 => (format!("..%2F{id}/{tail}"), 1),
+                    1 => (format!("a%2F%2F{id}/{tail}"), 1),
+                    2 => (format!("skills/{id}/{tail}"), 1),
+                    3 => (format!("{id}{}", "/d".repeat(400)), 1),
+                    _ => (format!("large-{id}/{tail}"), usize::MAX >> 1),
+                }
+            })
+            .collect();
+        let next = (page_number + 1 < PAGES).then(|| (page_number + 1).to_string());
+        page(&keys.iter().map(|(key, size)| (key.as_str(), *size)).collect::<Vec<_>>(), next.as_deref())
+    };
+    let bucket = Bucket::scripted(list, |_, _| Answer::new(404, ""));
+    let home = Home::new();
+    std::fs::write(home.workspace("mine"), "mine").unwrap();
+    let artifacts = home.artifacts(&bucket.source());
+    let before = reset();
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    let used = peak() - before;
+    assert_eq!((report.listed, report.left.total, report.left.first.len()), (200_000, 200_000, 1000));
+    assert!(report.removed == 0 && home.tree().len() == 1 && !report.is_complete());
+    println!("hostile: 200,000 keys, {} KiB more at the peak", used >> 10);
+    assert!(used < ALLOWED, "{} MiB more", used >> 20);
 }

@@ -107,6 +107,11 @@ pub(crate) fn azurite() -> Option<&'static Server> {
     })
 }
 
+/// A SeaweedFS that another process has started.
+pub(crate) fn at(port: u16) -> Server {
+    Server { port, home: PathBuf::new(), buckets: Buckets::Signed }
+}
+
 /// A server that is started once.
 fn start(
     name: &str,

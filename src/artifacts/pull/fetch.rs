@@ -87,7 +87,8 @@ impl<'a> Fetcher<'a> {
     pub(crate) async fn fetch(&self, object: &Planned, target: impl Target) -> Result<Arrived> {
         let path = &object.path;
         let key = self.prefix.key(path)?;
-        let Client { retry, progress, .. } = self.client;
+        let Client { source, retry, progress, .. } = self.client;
+        let _leave = source.leave().await;
         if self.row.is_last(self.client, &self.prefix).await {
             return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
         }

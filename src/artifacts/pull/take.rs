@@ -151,6 +151,7 @@ impl Artifacts {
             turn.report.pending += 1;
         }
         let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|(path, leaf)| async move {
+            let _leave = self.client.source.leave().await;
             let asked = match self.client.key(&path, &leaf) {
                 Ok(key) => self.client.head(&path, &key).await,
                 Err(error) => Err(error),

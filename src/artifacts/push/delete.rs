@@ -113,6 +113,7 @@ impl Artifacts {
         let settled = doomed.into_iter().zip(answers);
         let settled = stream::iter(settled)
             .map(|((job, key), answer)| async move {
+                let _leave = self.client.source.leave().await;
                 let settled = uploader.settle_deletion(&job, &key, answer, deletes).await;
                 (job.path, settled)
             })
@@ -129,6 +130,7 @@ impl Artifacts {
         outcomes: &mut Vec<Outcome>,
     ) -> Vec<(Job, String)> {
         let compared = stream::iter(doomed).map(|(job, key)| async move {
+            let _leave = self.client.source.leave().await;
             let owns = uploader.owns(&key, &job.path, &job.known).await;
             (job, key, owns)
         });

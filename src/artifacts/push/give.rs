@@ -124,6 +124,7 @@ impl Artifacts {
         };
         let unsure: Vec<Planned> = remote.changed(base, |_| None).into_iter().filter(is_unsure).collect();
         let found = stream::iter(unsure).map(|object| async move {
+            let _leave = self.client.source.leave().await;
             let found = match self.client.prefix.key(&object.path) {
                 Ok(key) => reader.identify(&key, &object.path, self.client.limits.file_bytes).await,
                 Err(error) => Err(error),

@@ -34,6 +34,7 @@ impl Uploader {
         before: Before<'_>,
         intend: Intend<'_>,
     ) -> Result<Uploaded> {
+        let _leave = self.source.leave().await;
         if let Leaf::Link { .. } = seen {
             return self.upload_link(key, path, before, intend).await;
         }

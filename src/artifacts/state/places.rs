@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::binding::identity;
 use crate::artifacts::disk::blocking;
+use crate::artifacts::store::{Leave, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::{Flock, Root};
 use crate::session::Session;
@@ -101,11 +102,14 @@ pub(crate) struct Desk {
     /// Which directory the workspace is.
     pub(crate) identity: String,
     _locks: [Flock; 2],
+    _leave: Leave,
 }
 
 impl Desk {
-    /// Opens the directories of `session` as they are now, waiting a while for other calls.
-    pub(crate) async fn open(session: &Session) -> Result<Arc<Self>> {
+    /// Opens the directories of `session` as they are now, when `source` has room for another call, and after waiting a while for
+    /// other calls on the session.
+    pub(crate) async fn open(session: &Session, source: &Source) -> Result<Arc<Self>> {
+        let leave = source.turn().await;
         let start = Instant::now();
         loop {
             let session = session.clone();
@@ -113,7 +117,7 @@ impl Desk {
                 Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < LOCK_WAIT => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                desk => return desk.map(Arc::new),
+                desk => return desk.map(|desk| Arc::new(Self { _leave: leave, ..desk })),
             }
         }
     }
@@ -128,7 +132,7 @@ impl Desk {
         let first = Flock::try_take(&places.state, Path::new(LOCK), "lock")?;
         let locks = [first, lock_merges(&work)?];
         let identity = identity(&places.workspace)?;
-        Ok(Self { places, work, trash, identity, _locks: locks })
+        Ok(Self { places, work, trash, identity, _locks: locks, _leave: None })
     }
 
     /// Fails if the guest has put another directory in place of the workspace meanwhile.

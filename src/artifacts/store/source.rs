@@ -12,6 +12,7 @@ use object_store::signer::Signer;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 use super::attributes::Dialect;
 use super::backend::{Backend, Conditions};
+use super::budget::{Budget, Leave};
 use super::generic::Generic;
 use super::local::Local;
 use super::object::Listed;
@@ -35,8 +36,14 @@ use cap_std::AmbientAuthority;
 #[derive(Clone, Debug)]
 pub struct Source {
     backend: Arc<dyn Backend>,
+    budget: Budget,
     found: Arc<Found>,
 }
+
+/// Objects on their way at a time, at first.
+const OBJECTS: usize = 64;
+/// Calls that have the directories of a session open at a time, at first.
+const CALLS: usize = 16;
 
 impl Source {
     /// Uses `store` with its own listing.
@@ -129,6 +136,26 @@ impl Source {
         Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
     }
 
+    /// Lets this source, and all clones that are made of it, have at most `objects` objects on their way and `calls` calls at work
+    /// at a time; at first 64 and 16. Who comes later waits.
+    ///
+    /// An object on its way has a connection and at most one file open, a call about ten descriptors for the directories of its
+    /// session.
+    #[must_use]
+    pub fn with_budget(self, objects: usize, calls: usize) -> Self {
+        Self { budget: Budget::new(objects, calls), ..self }
+    }
+
+    /// Waits until another object may be on its way.
+    pub(crate) async fn leave(&self) -> Leave {
+        self.budget.object().await
+    }
+
+    /// Waits until another call may open its directories.
+    pub(crate) async fn turn(&self) -> Leave {
+        self.budget.call().await
+    }
+
     /// Lists every object whose key starts with `prefix`, in the store's order.
     ///
     /// The stream ends after its first error.
@@ -141,7 +168,7 @@ impl Source {
     #[doc(hidden)]
     #[must_use]
     pub fn of_backend(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, found: Arc::default() }
+        Self { backend, budget: Budget::new(OBJECTS, CALLS), found: Arc::default() }
     }
 
     /// The store itself; for the conformance suite.
