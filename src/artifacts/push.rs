@@ -11,6 +11,7 @@
 
 mod delete;
 mod give;
+mod mark;
 mod parts;
 mod settle;
 mod upload;

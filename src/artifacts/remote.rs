@@ -123,7 +123,11 @@ impl Remote {
                     continue;
                 }
             };
-            let put_at = object.put_at.filter(|_| content_etags).map(PutAt::Exactly);
+            let now = client.source.backend().time();
+            let put_at = object.put_at.filter(|_| content_etags).map(|time| match now {
+                Some(now) if time < now - 1 => PutAt::Exactly(time),
+                _ => PutAt::Just(time),
+            });
             let version = Version { put_at, ..Version::of(object.etag) };
             let found = Object { size: object.size, version };
             if let Err(error) = admit(&path, found.size, room, client, reserved) {

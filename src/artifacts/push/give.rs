@@ -1,9 +1,8 @@
 //! What the workspace has changed, brought to the store.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::upload::Intend;
@@ -16,12 +15,11 @@ use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
-use crate::artifacts::state::{Intents, Known, Planned, Uploads, Version};
-use crate::artifacts::store::{Attributes, Condition, Kind};
+use crate::artifacts::state::{Intents, Known, Planned, Uploads};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::{Act, Conflict, Leaf, OnConflict, Plan, Rules, Tree, Whose, Why, beside, plan};
+use crate::tree::{Act, Conflict, Leaf, OnConflict, Plan, Rules, Whose, Why, beside, plan};
 
 /// What is to be done to the store.
 #[derive(Debug, Default)]
@@ -178,51 +176,6 @@ impl Artifacts {
         uploads.buffer_unordered(self.client.concurrency).collect().await
     }
 
-    /// Tells the store of empty directories.
-    async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, mut paths: Vec<GuestPath>) {
-        // Where a file could not be deleted it stays, and is reported.
-        paths.retain(|path| turn.base.get(path).is_none_or(|known| known.leaf == Leaf::Directory));
-        let marked = stream::iter(paths).map(|path| async move {
-            let marked = self.mark(uploader, &path).await;
-            (path, marked)
-        });
-        let mut marked = std::pin::pin!(marked.buffer_unordered(self.client.concurrency));
-        while let Some((path, marked)) = marked.next().await {
-            match marked {
-                Ok(etag) => {
-                    turn.report.uploaded += 1;
-                    let known = turn.local.known(&path, Leaf::Directory, (Version::of(etag), None));
-                    turn.base.insert(path, known);
-                }
-                Err(error) => turn.report.failed.add(&path, error),
-            }
-        }
-    }
-
-    async fn mark(&self, uploader: &Uploader, path: &GuestPath) -> Result<Option<String>> {
-        let key = self.client.key(path, &Leaf::Directory)?;
-        let mut attributes = Attributes::default();
-        (attributes.kind, attributes.mode) = (Kind::Directory, Some(0o755));
-        let store = self.client.source.backend();
-        uploader.call(path, 0, || store.put(&key, Bytes::new(), &attributes, Condition::Always)).await
-    }
-
-    /// Tells the store that directories are gone.
-    async fn unmark_all(&self, uploader: &Uploader, turn: &mut Turn, paths: Vec<GuestPath>) {
-        // One after the other: one may be in another.
-        for path in paths {
-            let Some(marker) = turn.remote.markers.get(&path) else { continue };
-            let store = self.client.source.backend();
-            match uploader.call(&path, 0, || store.delete(&marker.key)).await {
-                Ok(()) => {
-                    turn.report.deleted += 1;
-                    turn.base.remove(&path);
-                }
-                Err(error) => turn.report.failed.add(&path, error),
-            }
-        }
-    }
-
     /// Adds what became of one file to the base and to the report; returns whether the store has it.
     fn note(&self, turn: &mut Turn, job: &Job, result: Result<Uploaded>) -> bool {
         let report = &mut turn.report;
@@ -358,7 +311,7 @@ impl Turn {
             let executable = local.tree.iter().filter(executable);
             work.left.extend(executable.map(|(path, _)| refuse(path, "the bit to execute is not kept")));
         }
-        work.directories(self, &was, &there);
+        (work.marks, work.unmarks) = self.directories(&was, &there, &work.deletes, work.unmarks);
         for (path, why) in conflicts {
             work.conflict(&client.prefix, path, why, local.tree.get(path));
         }
@@ -388,28 +341,6 @@ impl Turn {
 }
 
 impl Work {
-    /// Decides which directories the store is told of. One with something in it follows from that, and one without says so by an
-    /// object of its own.
-    fn directories(&mut self, turn: &Turn, was: &Tree, there: &Tree) {
-        let Turn { local, remote, .. } = turn;
-        let empty = local.tree.iter().filter(|(_, leaf)| **leaf == Leaf::Directory);
-        let going: BTreeSet<&GuestPath> = self.deletes.iter().collect();
-        let unmarked = empty.filter(|(path, _)| {
-            let free = there.is_absent(path) || there.is_directory(path) || going.contains(path);
-            free && !remote.markers.contains_key(path)
-        });
-        self.marks.extend(unmarked.map(|(path, _)| path.clone()));
-        // What was left of a directory when it had something in it. Its last file goes now.
-        let emptied = remote.markers.keys().filter(|path| {
-            let gone =
-                was.is_directory(path) && !local.tree.is_directory(path) && !local.tree.is_unknown(path);
-            gone && there.get(path).is_none() && !there.is_in_use(path, &going)
-        });
-        self.unmarks.extend(emptied.cloned());
-        // The innermost first, since a store may take them for real directories.
-        self.unmarks.sort_unstable_by(|one, two| two.cmp(one));
-    }
-
     /// Both sides have changed what is at `path`, where the workspace has `leaf`. The roles of the plan are exchanged here: its
     /// target is the store.
     fn conflict(

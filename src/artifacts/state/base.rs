@@ -56,6 +56,8 @@ pub(crate) enum PutAt {
     Exactly(i64),
     /// Then or before, since it was answered then.
     By(i64),
+    /// Then, as a listing says, which is so short ago that it may be put again in the same second.
+    Just(i64),
 }
 
 impl Version {
@@ -67,8 +69,9 @@ impl Version {
     /// Whether a version that was listed is this one.
     pub(crate) fn is(&self, listed: &Self) -> bool {
         let same_time = match (self.put_at, listed.put_at) {
-            (Some(PutAt::By(latest)), Some(PutAt::Exactly(time))) => time <= latest,
-            (known, listed) => known == listed,
+            (Some(PutAt::By(latest)), Some(PutAt::Exactly(time) | PutAt::Just(time))) => time <= latest,
+            (Some(PutAt::Exactly(known)), Some(PutAt::Exactly(time) | PutAt::Just(time))) => known == time,
+            (known, listed) => known.is_none() && listed.is_none(),
         };
         same_time && self.same_bytes(listed)
     }
@@ -229,7 +232,7 @@ pub(super) fn encode_time(put_at: Option<PutAt>) -> String {
     match put_at {
         Some(PutAt::By(time)) => format!("<{time}"),
         Some(PutAt::Exactly(time)) => time.to_string(),
-        None => "-".to_owned(),
+        Some(PutAt::Just(_)) | None => "-".to_owned(),
     }
 }
 
