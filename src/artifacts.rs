@@ -152,7 +152,18 @@ pub mod conformance {
     /// What a call fails with if the store does not answer.
     #[must_use]
     pub fn silence(operation: &'static str, key: &str) -> crate::Error {
-        crate::Error::new(operation, key, crate::ErrorKind::Io).with_detail("the store is silent")
+        failure(operation, key, crate::ErrorKind::Io, "the store is silent")
+    }
+
+    /// What a call fails with if the store answers with a failure of this kind.
+    #[must_use]
+    pub fn failure(
+        operation: &'static str,
+        key: &str,
+        kind: crate::ErrorKind,
+        detail: &'static str,
+    ) -> crate::Error {
+        crate::Error::new(operation, key, kind).with_detail(detail)
     }
 }
 
