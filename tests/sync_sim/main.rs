@@ -12,6 +12,7 @@
 //! | `store` | the store and its faults |
 //! | `books` | the oracle: which loss is somebody's decision |
 //! | `disk`, `base` | workspaces and the host's base, from outside |
+//! | `found` | what was found in the product |
 //! | `naive` | the controls: one engine, one rule left out |
 //! | `shrink` | the smallest history that fails |
 //!
@@ -21,6 +22,7 @@
 mod base;
 mod books;
 mod disk;
+mod found;
 mod history;
 mod machine;
 mod naive;

@@ -170,7 +170,11 @@ impl Artifacts {
                 Err(error) => return (job, Err(error)),
             };
             let before = Before { known: job.over.as_ref(), ours: intents.of(&job.to) };
-            let intend: Intend<'_> = &|digest| intents.note(&job.to, digest);
+            // A second version is no file here: whoever took it for one would see it deleted.
+            let intend: Intend<'_> = &|digest| match job.to == job.path {
+                true => intents.note(&job.to, digest),
+                false => Ok(()),
+            };
             let result = uploader.upload((&job.path, &job.leaf), &key, before, intend).await;
             (job, result)
         });

@@ -1,0 +1,44 @@
+//! What the simulation has found in the product, each as the history that failed.
+
+use crate::history::{
+    Act, Call, Calls, Compares, Content, Edit, End, History, Saved, Step, Versions, Which, call,
+};
+use crate::machine::Machine;
+use crate::world::{Rules, play};
+
+fn write(host: usize, path: &'static [u8], number: u64) -> Act {
+    let content = Content::Own(number);
+    Act::Edit { host, edits: vec![Edit::Write { path, content, saved: Saved::InPlace }] }
+}
+
+fn alone(call: Call) -> Act {
+    Act::Calls(Calls { calls: vec![call], meanwhile: Vec::new(), rough: false })
+}
+
+/// Plays the acts, which must be in order, and come to rest if `settles`.
+fn passes(acts: Vec<Act>, settles: bool) {
+    let steps = acts.into_iter().enumerate().map(|(n, act)| Step { number: n as u64, act }).collect();
+    let (versions, compares) = (Versions::Content, Compares::InOneStep);
+    let history = History { seed: 0, versions, compares, steps, settles };
+    let outcome = play(&mut Machine::default(), &history, Rules::Product, true);
+    assert!(outcome.wrong.is_empty(), "{history}\n{}", outcome.told.join("\n"));
+}
+
+/// The host took the second version that it had put for a file of its own, which somebody had deleted.
+#[test]
+fn second_version_in_the_store_outlives_the_host_that_put_it() {
+    for point in 1..=16 {
+        for end in [End::Dropped, End::Died] {
+            let cut = Call { ends: Some((point, end)), ..call(0, Which::Mirror) };
+            let acts = vec![
+                write(1, b"t/b/c", 1),
+                alone(call(1, Which::Mirror)),
+                write(0, b"t", 2),
+                write(0, b"d/b", 3),
+                alone(cut),
+                alone(call(0, Which::Mirror)),
+            ];
+            passes(acts, true);
+        }
+    }
+}
