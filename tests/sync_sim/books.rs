@@ -87,12 +87,22 @@ pub(crate) struct Books {
 
 /// The path that `name` is the second version of, if it is one.
 fn origin(name: &[u8]) -> Option<Name> {
-    let found = |mark: &[u8]| name.windows(mark.len()).position(|window| window == mark);
-    let (start, mark) =
-        [b".ours-".as_slice(), b".theirs-"].into_iter().find_map(|mark| Some((found(mark)?, mark.len())))?;
-    let rest = &name[start + mark..];
+    let last = |mark: &[u8]| Some(name.windows(mark.len()).rposition(|window| window == mark)? + mark.len());
+    let (ours, theirs) = (last(b".ours-"), last(b".theirs-"));
+    let after = ours.max(theirs)?;
+    let start = after - if ours > theirs { b".ours-".len() } else { b".theirs-".len() };
+    let rest = &name[after..];
     let end = rest.iter().position(|byte| *byte == b'.' || *byte == b'/').unwrap_or(rest.len());
     Some([&name[..start], &rest[end..]].concat())
+}
+
+/// All paths that `name` may be the second version of: there are second versions of second versions.
+fn origins(name: &[u8]) -> impl Iterator<Item = Name> + use<> {
+    std::iter::successors(origin(name), |name| origin(name))
+}
+
+fn is_beside(name: &[u8], path: &[u8]) -> bool {
+    origins(name).any(|origin| origin == path)
 }
 
 fn show((name, entry): (&Name, &Entry)) -> String {
@@ -157,8 +167,7 @@ impl Books {
                     }
                 }
                 // Whoever deletes the second version has seen it.
-                let places = [Some(name.clone()), origin(&name)].into_iter().flatten();
-                for name in places {
+                for name in origins(&name).chain([name.clone()]) {
                     host.authority.insert((name, entry.essence()), Authority::Against);
                 }
             }
@@ -171,7 +180,7 @@ impl Books {
                     }
                 }
                 host.authority.insert((from.clone(), entry.clone()), Authority::MovedTo(to.clone()));
-                if let Some(origin) = origin(&from) {
+                for origin in origins(&from) {
                     host.authority.insert((origin, entry.clone()), Authority::MovedTo(to.clone()));
                 }
                 host.authority.remove(&(to.clone(), entry.clone()));
@@ -244,14 +253,16 @@ impl Books {
         self.look(host);
         let moved = matches!(self.hosts[host].authority.get(place), Some(Authority::MovedTo(_)));
         let has_it = |folder: &Folder| folder.leaves.values().any(|found| found.essence() == *entry);
+        // The guest has made it again since the host has looked: the workspace has it, at its path.
+        if self.hosts[host].folder.leaves.get(name).is_some_and(|found| found.essence() == *entry) {
+            return true;
+        }
         if moved && self.objects.contains_key(name) && has_it(&self.hosts[host].folder) {
             return true;
         }
         let host = &mut self.hosts[host];
-        let is_beside = |(other, found): (&Name, &Entry)| {
-            found.essence() == *entry && origin(other).is_some_and(|origin| origin == *name)
-        };
-        if host.folder.leaves.iter().any(is_beside) {
+        let kept = |(other, found): (&Name, &Entry)| found.essence() == *entry && is_beside(other, name);
+        if host.folder.leaves.iter().any(kept) {
             return true;
         }
         // It came after this host had looked, and before it acted on what it saw.
@@ -292,10 +303,8 @@ impl Books {
 
     fn judge_loss(&mut self, host: usize, name: &Name, entry: &Entry, now: &Folder) {
         let place = (name.clone(), entry.essence());
-        let beside = now.leaves.iter().any(|(other, found)| {
-            found.essence() == place.1 && origin(other).is_some_and(|origin| origin == *name)
-        });
-        if beside {
+        let kept = |(other, found): (&Name, &Entry)| found.essence() == place.1 && is_beside(other, name);
+        if now.leaves.iter().any(kept) {
             return;
         }
         let book = &mut self.hosts[host];
@@ -311,11 +320,12 @@ impl Books {
 
     fn judge_arrival(&mut self, host: usize, place: &Place) {
         let (name, entry) = place;
-        let second = origin(name).map(|origin| (origin, entry.clone()));
         let had = &self.hosts[host].had;
-        let is_real = self.stored.contains(place)
-            || had.contains(place)
-            || second.is_some_and(|second| self.stored.contains(&second) || had.contains(&second));
+        let is_known = |name: Name| {
+            let place = (name, entry.clone());
+            self.stored.contains(&place) || had.contains(&place)
+        };
+        let is_real = is_known(name.clone()) || origins(name).any(is_known);
         if !is_real {
             self.accuse(format!(
                 "{} appears in workspace {host}, and nobody has put it",
@@ -394,10 +404,8 @@ impl Books {
                     "the base of host {host} has {name} in a version that never was: {etag}"
                 ));
             }
-            let is_it = |(had, one): &Place| {
-                *one == entry
-                    && (*had == known.path || origin(had).is_some_and(|origin| origin == known.path))
-            };
+            let is_it =
+                |(had, one): &Place| *one == entry && (*had == known.path || is_beside(had, &known.path));
             if !self.hosts[host].had.iter().any(is_it) {
                 self.accuse(format!("the base of host {host} has {name}, which its workspace never had"));
             }

@@ -12,7 +12,7 @@ fn write(host: usize, path: &'static [u8], number: u64) -> Act {
 }
 
 fn alone(call: Call) -> Act {
-    Act::Calls(Calls { calls: vec![call], meanwhile: Vec::new(), rough: false })
+    Act::Calls(Calls { calls: vec![call], meanwhile: Vec::new(), rough: false, stale: false })
 }
 
 /// Plays the acts, which must be in order, and come to rest if `settles`.
@@ -40,5 +40,27 @@ fn second_version_in_the_store_outlives_the_host_that_put_it() {
             ];
             passes(acts, true);
         }
+    }
+}
+
+/// What a pull that was cut off had fetched was taken for the object, since an old listing still showed that version.
+#[test]
+fn what_was_fetched_before_a_mirror_does_not_replace_what_it_put() {
+    for point in 1..=16 {
+        let cut = Call { ends: Some((point, End::Died)), ..call(1, Which::Restore) };
+        let stale =
+            Calls { calls: vec![call(1, Which::Sync)], meanwhile: Vec::new(), rough: false, stale: true };
+        let acts = vec![
+            write(0, b"a", 1),
+            write(0, b"d/b", 2),
+            alone(call(0, Which::Mirror)),
+            alone(call(1, Which::Restore)),
+            alone(cut),
+            write(1, b"a", 3),
+            Act::Edit { host: 1, edits: vec![Edit::Delete(b"d/b")] },
+            alone(call(1, Which::Mirror)),
+            Act::Calls(stale),
+        ];
+        passes(acts, true);
     }
 }

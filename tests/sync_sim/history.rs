@@ -129,6 +129,8 @@ pub(crate) struct Calls {
     pub(crate) meanwhile: Vec<(u32, usize, Edit)>,
     /// Whether the store misbehaves.
     pub(crate) rough: bool,
+    /// Whether it lists what it had at first.
+    pub(crate) stale: bool,
 }
 
 impl Calls {
@@ -280,7 +282,8 @@ fn some_calls(tape: &mut Tape, host: usize) -> Calls {
     let count = if tape.once_in(4) { 1 + tape.below(3) } else { 0 };
     let meanwhile = (0..count).map(|_| (1 + tape.below(20) as u32, tape.below(2) as usize, edit(tape)));
     let meanwhile = meanwhile.collect();
-    Calls { calls, meanwhile, rough: tape.below(5) < 2 }
+    let rough = tape.below(5) < 2;
+    Calls { calls, meanwhile, rough, stale: rough && tape.once_in(6) }
 }
 
 fn some_call(tape: &mut Tape, host: usize) -> Call {
@@ -299,7 +302,7 @@ pub(crate) fn call(host: usize, which: Which) -> Call {
 }
 
 fn calls(call: Call) -> Act {
-    Act::Calls(Calls { calls: vec![call], meanwhile: Vec::new(), rough: false })
+    Act::Calls(Calls { calls: vec![call], meanwhile: Vec::new(), rough: false, stale: false })
 }
 
 fn edit(tape: &mut Tape) -> Edit {
@@ -344,7 +347,7 @@ impl fmt::Debug for Shown<'_> {
                 write!(f, "guest {host}")?;
                 edits.iter().try_for_each(|edit| write!(f, ", {edit}"))
             }
-            Act::Calls(Calls { calls, meanwhile, rough }) => {
+            Act::Calls(Calls { calls, meanwhile, rough, stale }) => {
                 for call in calls {
                     write!(f, "host {} calls {:?} ", call.host, call.which)?;
                     let words = [(call.prefer_remote, "preferring theirs "), (call.hash, "reading all ")];
@@ -356,7 +359,8 @@ impl fmt::Debug for Shown<'_> {
                 for (point, host, edit) in meanwhile {
                     write!(f, "[at {point} guest {host} {edit}] ")?;
                 }
-                f.write_str(if *rough { "with faults" } else { "" })
+                let words = [(*stale, "with old listings "), (*rough, "with faults")];
+                words.iter().filter(|word| word.0).try_for_each(|word| f.write_str(word.1))
             }
             other => write!(f, "{other:?}"),
         }

@@ -73,6 +73,9 @@ fn simpler(act: &Act, choice: usize) -> Option<Act> {
             let mut less = calls.clone();
             less.rough = false;
             ways.push(less);
+            let mut less = calls.clone();
+            less.stale = false;
+            ways.push(less);
             ways.retain(|way| way != calls);
             ways.into_iter().nth(choice).map(Act::Calls)
         }

@@ -44,6 +44,8 @@ pub(crate) struct Stage {
     pub(crate) compares: Compares,
     /// Whether anything goes wrong at all.
     pub(crate) rough: bool,
+    /// Whether listings show what was there at first.
+    pub(crate) stale: bool,
     /// Whether requests wait until they are let through.
     pub(crate) stepped: bool,
     /// Whether bodies may come without their length. Such a body has a thread of its own while it comes.
@@ -81,6 +83,7 @@ impl Stage {
             versions,
             compares,
             rough: false,
+            stale: false,
             stepped: false,
             shortens: false,
             parked: [false; 2],
@@ -143,7 +146,11 @@ impl Stage {
     fn show(&mut self, host: usize) -> (Vec<Result<Listed>>, bool) {
         self.requests += 1;
         let truth = self.listing();
-        let lie = if self.rough { self.schedule.below(16) } else { 15 };
+        let lie = match () {
+            () if self.stale => 3,
+            () if self.rough => self.schedule.below(16),
+            () => 15,
+        };
         self.faults += u64::from(lie < 8);
         let mut shown: Vec<Result<Listed>> = truth.iter().cloned().map(Ok).collect();
         match lie {
@@ -155,7 +162,9 @@ impl Stage {
             }
             // As it was at some time.
             2 | 3 if !self.past.is_empty() => {
-                let old = self.schedule.below(self.past.len() as u64) as usize;
+                let first = self.past.iter().position(|shown| !shown.is_empty()).unwrap_or(0);
+                let any = self.schedule.below(self.past.len() as u64) as usize;
+                let old = if self.stale { first } else { any };
                 self.lied[host] |= self.past[old] != truth;
                 shown = self.past[old].iter().cloned().map(Ok).collect();
             }

@@ -229,6 +229,7 @@ impl<'m> World<'m> {
         {
             let mut stage = self.stage();
             (stage.schedule, stage.rough, stage.stepped) = (schedule, calls.rough, stepped);
+            stage.stale = calls.stale;
             stage.shortens = !stepped && calls.calls.iter().all(|call| call.concurrency == 1);
         }
         let mut naive = std::mem::take(&mut self.naive);
@@ -257,7 +258,7 @@ impl<'m> World<'m> {
         self.naive = naive;
         {
             let mut stage = self.stage();
-            (stage.rough, stage.stepped) = (false, false);
+            (stage.rough, stage.stale, stage.stepped) = (false, false, false);
         }
         let alone = calls.calls.len() == 1 && calls.meanwhile.is_empty();
         for (host, ended) in ended {

@@ -16,7 +16,7 @@ use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
-use crate::artifacts::state::{Intents, Known, Planned, Uploads, Version};
+use crate::artifacts::state::{Intents, Known, Log, Planned, Record, Uploads, Version};
 use crate::artifacts::store::{Attributes, Condition, Kind};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
@@ -96,6 +96,7 @@ impl Artifacts {
             turn.report.left.add(&path, error);
         }
         let (mut turn, deletes) = self.look_again(turn, work.deletes, options).await?;
+        let gone: HashSet<GuestPath> = deletes.iter().cloned().collect();
         lasting.extend(self.delete_all(&uploader, &mut turn, deletes, &unsent).await?);
         self.unmark_all(&uploader, &mut turn, work.unmarks).await;
         // A directory in place of a store loses those that become empty.
@@ -103,6 +104,12 @@ impl Artifacts {
         turn.report.unconditional += uploader.unconditional();
         blocking("write", move || {
             let state = &turn.desk.places.state;
+            // A pull that was cut off may have fetched what is older than the base now.
+            let outdated = |record: &Record| match turn.base.get(&record.path) {
+                Some(known) => known.version != record.version,
+                None => gone.contains(&record.path),
+            };
+            Log::forget(state, turn.base.binding(), outdated)?;
             turn.base.write(state)?;
             uploader.write_uploads()?;
             // What failed may still have come through.
