@@ -85,24 +85,24 @@ pub(crate) struct Books {
     pub(crate) told: Vec<String>,
 }
 
-/// The path that `name` is the second version of, if it is one.
-fn origin(name: &[u8]) -> Option<Name> {
-    let last = |mark: &[u8]| Some(name.windows(mark.len()).rposition(|window| window == mark)? + mark.len());
-    let (ours, theirs) = (last(b".ours-"), last(b".theirs-"));
-    let after = ours.max(theirs)?;
-    let start = after - if ours > theirs { b".ours-".len() } else { b".theirs-".len() };
-    let rest = &name[after..];
-    let end = rest.iter().position(|byte| *byte == b'.' || *byte == b'/').unwrap_or(rest.len());
-    Some([&name[..start], &rest[end..]].concat())
-}
-
-/// All paths that `name` may be the second version of: there are second versions of second versions.
-fn origins(name: &[u8]) -> impl Iterator<Item = Name> + use<> {
-    std::iter::successors(origin(name), |name| origin(name))
+/// All paths that `name` may be the second version of: there are second versions of second versions, and of directories.
+fn origins(name: &[u8]) -> Vec<Name> {
+    let mut all = Vec::new();
+    for mark in [b".ours-".as_slice(), b".theirs-"] {
+        let starts = (0..name.len()).filter(|start| name[*start..].starts_with(mark));
+        for start in starts {
+            let rest = &name[start + mark.len()..];
+            let end = rest.iter().position(|byte| *byte == b'.' || *byte == b'/').unwrap_or(rest.len());
+            let origin = [&name[..start], &rest[end..]].concat();
+            all.extend(origins(&origin));
+            all.push(origin);
+        }
+    }
+    all
 }
 
 fn is_beside(name: &[u8], path: &[u8]) -> bool {
-    origins(name).any(|origin| origin == path)
+    origins(name).iter().any(|origin| origin == path)
 }
 
 fn show((name, entry): (&Name, &Entry)) -> String {
@@ -167,7 +167,7 @@ impl Books {
                     }
                 }
                 // Whoever deletes the second version has seen it.
-                for name in origins(&name).chain([name.clone()]) {
+                for name in origins(&name).into_iter().chain([name.clone()]) {
                     host.authority.insert((name, entry.essence()), Authority::Against);
                 }
             }
@@ -325,7 +325,7 @@ impl Books {
             let place = (name, entry.clone());
             self.stored.contains(&place) || had.contains(&place)
         };
-        let is_real = is_known(name.clone()) || origins(name).any(is_known);
+        let is_real = is_known(name.clone()) || origins(name).into_iter().any(is_known);
         if !is_real {
             self.accuse(format!(
                 "{} appears in workspace {host}, and nobody has put it",
