@@ -149,6 +149,12 @@ pub mod conformance {
         super::Listed { key, size, etag, put_at: None }
     }
 
+    /// An object as the store describes it.
+    #[must_use]
+    pub fn head(size: u64, etag: Option<String>, attributes: Attributes) -> Head {
+        Head { size, etag, attributes }
+    }
+
     /// What a call fails with if the store does not answer.
     #[must_use]
     pub fn silence(operation: &'static str, key: &str) -> crate::Error {

@@ -8,13 +8,22 @@ use sha2::{Digest as _, Sha256};
 
 use crate::disk::{Name, at};
 
-const FORMAT: &str = "beneath base 1";
+const FORMAT: &str = "beneath base 2";
 
-/// A file of the base.
+/// What the base says that something is.
+#[derive(Debug)]
+pub(crate) enum Leaf {
+    /// By its hash.
+    File(String),
+    Link(Vec<u8>),
+    Directory,
+}
+
+/// A line of the base.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) path: Name,
-    pub(crate) sha256: String,
+    pub(crate) leaf: Leaf,
     /// None if the base has no version of it.
     pub(crate) etag: Option<String>,
 }
@@ -39,9 +48,9 @@ fn bases(host: &Path) -> Vec<PathBuf> {
     names.filter(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"base-")).collect()
 }
 
-/// Whether a line is about a file.
+/// Whether a line is about a path.
 fn is_file(line: &str) -> bool {
-    line.split(' ').count() == 7
+    line.split(' ').count() == 9
 }
 
 /// Everything that the bases of a host say.
@@ -53,7 +62,12 @@ pub(crate) fn read(host: &Path) -> Vec<Known> {
         for line in text.lines().filter(|line| is_file(line)) {
             let words: Vec<&str> = line.split(' ').collect();
             let etag = (words[4] != "-").then(|| words[4].to_owned());
-            all.push(Known { path: unhex(words[0]), sha256: words[3].to_owned(), etag });
+            let leaf = match words[1] {
+                "l" => Leaf::Link(unhex(words[3])),
+                "d" => Leaf::Directory,
+                _ => Leaf::File(words[3].to_owned()),
+            };
+            all.push(Known { path: unhex(words[0]), leaf, etag });
         }
     }
     all
@@ -72,13 +86,13 @@ pub(crate) fn stamp(host: &Path, workspace: &Path, chosen: impl Fn(&[u8], &str, 
             if is_file(line) {
                 let path = unhex(&words[0]);
                 let found = fs::symlink_metadata(at(workspace, &path)).ok().filter(fs::Metadata::is_file);
-                if let Some(found) = found.filter(|_| chosen(&path, &words[3], words[6] != "-")) {
+                if let Some(found) = found.filter(|_| chosen(&path, &words[3], words[8] != "-")) {
                     let time =
                         |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
                     let (modified, changed) =
                         (time(found.mtime(), found.mtime_nsec()), time(found.ctime(), found.ctime_nsec()));
                     count += 1;
-                    words[6] =
+                    words[8] =
                         format!("{}:{}:{}:{modified}:{changed}", found.dev(), found.ino(), found.len());
                 }
             }

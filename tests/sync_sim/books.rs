@@ -13,11 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::base;
-use crate::disk::{Decided, Entry, Folder, Name, at};
+use beneath::artifacts::conformance::Attributes;
+
+use crate::base::{self, Leaf};
+use crate::disk::{Decided, Entry, Folder, Name, above};
 use crate::history::{Edit, Saved};
 
 /// One content at one path.
@@ -62,6 +63,9 @@ pub(crate) struct Object {
     pub(crate) etag: String,
     /// When it was put.
     pub(crate) when: u64,
+    /// As it is sent.
+    pub(crate) body: Vec<u8>,
+    pub(crate) attributes: Attributes,
 }
 
 /// Everything that can be known, by all.
@@ -69,12 +73,14 @@ pub(crate) struct Object {
 pub(crate) struct Books {
     pub(crate) hosts: [Host; 2],
     pub(crate) objects: BTreeMap<Name, Object>,
+    /// The directories that the store has by themselves.
+    pub(crate) marked: BTreeSet<Name>,
     /// Every occurrence that the store has had, and its version.
     stored: BTreeSet<Place>,
     versions: BTreeSet<(Name, String, Entry)>,
     /// What the store has lost by somebody's decision.
     gone: BTreeSet<Place>,
-    digests: BTreeMap<String, Entry>,
+    digests: BTreeMap<String, Vec<u8>>,
     /// What was lost since the store does not compare and put in one step, as is documented.
     pub(crate) documented: u64,
     pub(crate) wrong: Vec<String>,
@@ -152,7 +158,7 @@ impl Books {
             Decided::For(name, entry) => {
                 let entry = entry.essence();
                 if let Entry::File { content, .. } = &entry {
-                    self.digests.entry(base::hash(content)).or_insert_with(|| entry.clone());
+                    self.digests.insert(base::hash(content), content.clone());
                 }
                 let host = &mut self.hosts[host];
                 host.blind.remove(&name);
@@ -357,44 +363,25 @@ impl Books {
         host.blind.clear();
     }
 
-    /// The guest does away with what the product does not keep.
-    pub(crate) fn tidy(&mut self, host: usize) {
-        self.look(host);
-        let (top, book) = (self.workspace(host), &mut self.hosts[host]);
-        let mut decided = Vec::new();
-        for (name, entry) in &mut book.folder.leaves {
-            match entry {
-                Entry::Link(_) => {
-                    fs::remove_file(at(&top, name)).unwrap();
-                    decided.push(Decided::Against(name.clone(), entry.clone()));
-                }
-                Entry::File { execute, .. } if *execute => {
-                    *execute = false;
-                    fs::set_permissions(at(&top, name), fs::Permissions::from_mode(0o644)).unwrap();
-                }
-                Entry::File { .. } => {}
-            }
-        }
-        book.folder.leaves.retain(|_, entry| matches!(entry, Entry::File { .. }));
-        loop {
-            let Some(empty) = book.folder.empty().next().cloned() else { break };
-            fs::remove_dir(at(&top, &empty)).unwrap();
-            book.folder.directories.remove(&empty);
-        }
-        decided.into_iter().for_each(|decided| self.decide(host, decided));
-    }
-
     /// The objects as a tree.
     pub(crate) fn stored(&self) -> Folder {
         let leaves = self.objects.iter().map(|(name, object)| (name.clone(), object.entry.clone()));
-        Folder { leaves: leaves.collect(), ..Folder::default() }
+        let above = self.objects.keys().chain(&self.marked).flat_map(|name| above(name));
+        let directories = above.map(<[u8]>::to_vec).chain(self.marked.iter().cloned()).collect();
+        Folder { leaves: leaves.collect(), directories }
     }
 
     /// What the base of a host says must have been in its workspace and in the store.
     pub(crate) fn judge_base(&mut self, host: usize) {
         for known in base::read(&self.hosts[host].home.join("host")) {
             let name = known.path.escape_ascii().to_string();
-            let Some(entry) = self.digests.get(&known.sha256).cloned() else {
+            let content = |sum: &String| self.digests.get(sum).cloned();
+            let entry = match known.leaf {
+                Leaf::Directory => continue,
+                Leaf::Link(text) => Some(Entry::Link(text)),
+                Leaf::File(sum) => content(&sum).map(Entry::file),
+            };
+            let Some(entry) = entry else {
                 self.accuse(format!("the base of host {host} has at {name} what nobody has written"));
                 continue;
             };

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::history::{Edit, FAITHFUL, Saved};
+use crate::history::{Edit, Saved};
 
 pub(crate) type Name = Vec<u8>;
 
@@ -24,11 +24,12 @@ impl Entry {
         Self::File { content, execute: false }
     }
 
-    /// What must not be lost of it.
+    /// What must not be lost of it. The bit to execute is not: a store whose versions are those of the content lets a put of
+    /// other content pass over a new bit.
     pub(crate) fn essence(&self) -> Self {
         match self {
-            Self::File { content, .. } if !FAITHFUL => Self::file(content.clone()),
-            other => other.clone(),
+            Self::File { content, .. } => Self::file(content.clone()),
+            link => link.clone(),
         }
     }
 
@@ -63,7 +64,7 @@ pub(crate) fn at(top: &Path, name: &[u8]) -> PathBuf {
     top.join(OsStr::from_bytes(name))
 }
 
-fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| &name[..end])
 }
 
@@ -111,12 +112,6 @@ impl Folder {
             let holds = |name: &&Name| is_beneath(name, directory);
             !self.leaves.keys().any(|name| holds(&name)) && !self.directories.iter().any(|name| holds(&name))
         })
-    }
-
-    /// Whether it has what is not kept yet. A bit to execute is not reported by a pull today, nor a directory that became empty
-    /// by a mirror, and so neither is asked for.
-    pub(crate) fn is_odd(&self) -> bool {
-        !FAITHFUL && self.leaves.values().any(|entry| matches!(entry, Entry::Link(_)))
     }
 
     fn is_free(&self, name: &[u8]) -> bool {

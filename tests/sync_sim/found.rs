@@ -64,3 +64,19 @@ fn what_was_fetched_before_a_mirror_does_not_replace_what_it_put() {
         passes(acts, true);
     }
 }
+
+/// A directory was moved to where another host had put a file: its content could not be sent, and was deleted in the store.
+#[test]
+fn what_has_moved_to_where_nothing_can_be_put_stays_in_the_store() {
+    for which in [Which::Mirror, Which::Sync] {
+        let acts = vec![
+            write(0, b"t/b/c", 1),
+            write(1, b"t-1", 2),
+            alone(call(0, Which::Sync)),
+            alone(call(1, Which::Mirror)),
+            Act::Edit { host: 0, edits: vec![Edit::RenameTree(b"t", b"t-1")] },
+            alone(call(0, which)),
+        ];
+        passes(acts, true);
+    }
+}

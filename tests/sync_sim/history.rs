@@ -7,10 +7,6 @@ use std::fmt;
 
 use crate::tape::Tape;
 
-/// Whether the product keeps links, empty directories and bits to execute. Until it does, each is reported, and a call
-/// that meets one is not complete.
-pub(crate) const FAITHFUL: bool = false;
-
 /// Paths on both sides of `t/`, two cases of one letter, two forms of one letter, and names that no key has as they are.
 pub(crate) const PATHS: [&[u8]; 13] = [
     b"a",
@@ -181,6 +177,8 @@ pub(crate) enum Compares {
     InOneStep,
     /// It says that it does not compare, and does not.
     Never,
+    /// It takes conditions and ignores them. That must be found out.
+    Ignored,
 }
 
 /// Everything that is decided beforehand.
@@ -198,7 +196,11 @@ impl History {
     pub(crate) fn of(seed: u64) -> Self {
         let mut tape = Tape::new(seed, 1);
         let versions = if tape.once_in(3) { Versions::Count } else { Versions::Content };
-        let compares = if tape.once_in(5) { Compares::Never } else { Compares::InOneStep };
+        let compares = match tape.below(8) {
+            0 => Compares::Never,
+            1 => Compares::Ignored,
+            _ => Compares::InOneStep,
+        };
         // Most are short, so that many are played; some go on until states come about that take long.
         let length = match tape.below(16) {
             0 => 24 + tape.below(24),

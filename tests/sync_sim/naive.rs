@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use beneath::artifacts::Retry;
-use beneath::artifacts::conformance::{Backend, Compares, Condition};
+use beneath::artifacts::conformance::{Attributes, Backend, Compares, Condition};
 use futures_util::TryStreamExt as _;
 
 use crate::base;
@@ -138,10 +138,8 @@ impl Naive {
         let mut remote = BTreeMap::new();
         for item in listing {
             let version = (item.etag.unwrap(), item.size);
-            if remote
-                .insert(name_of(std::str::from_utf8(&item.key).unwrap()), version.clone())
-                .is_some_and(|other| other != version)
-            {
+            let Some(name) = name_of(std::str::from_utf8(&item.key).unwrap()) else { continue };
+            if remote.insert(name, version.clone()).is_some_and(|other| other != version) {
                 return None;
             }
         }
@@ -192,7 +190,7 @@ impl Turn<'_> {
         }
         if self.breaks(Without::LookingAgain) {
             return match self.first.leaves.get(name) {
-                Some(entry @ Entry::File { .. }) => Here::File(entry.essence()),
+                Some(entry @ Entry::File { .. }) => Here::File(entry.clone()),
                 Some(Entry::Link(_)) => Here::Other,
                 None if self.first.directories.contains(name) => Here::Other,
                 None => Here::Absent,
@@ -395,13 +393,18 @@ impl Turn<'_> {
             Some(etag) => Condition::Unchanged(etag),
             None => Condition::Absent,
         };
-        let compares = self.store.abilities().put.absent != Compares::Never || condition == Condition::Always;
+        let compares =
+            self.store.abilities().put.absent == Compares::InOneStep || condition == Condition::Always;
         if !compares && self.head(name).await != Some(etag.map(str::to_owned)) {
             self.report.clean = false;
             return;
         }
         let size = content.len() as u64;
-        match patient(async { self.store.put(&key, content.into(), condition).await.ok().flatten() }).await {
+        match patient(async {
+            self.store.put(&key, content.into(), &Attributes::NONE, condition).await.ok().flatten()
+        })
+        .await
+        {
             Some(etag) => {
                 self.report.done += 1;
                 self.remote.insert(name.clone(), (etag.clone(), size));
@@ -416,8 +419,7 @@ impl Turn<'_> {
         let unsent = || {
             let local = Folder::scan(&self.work);
             let is_unsent = |(other, entry): (&Name, &Entry)| {
-                entry.essence() == known.entry
-                    && self.base(other).is_none_or(|there| there.entry != known.entry)
+                *entry == known.entry && self.base(other).is_none_or(|there| there.entry != known.entry)
             };
             local.leaves.iter().any(is_unsent)
         };
@@ -441,19 +443,15 @@ impl Turn<'_> {
     /// Complete is what is equal on both sides and in the base.
     fn end(&mut self) {
         let local = Folder::scan(&self.work);
-        let here = local.leaves.iter().map(|(name, entry)| (name, entry.essence()));
+        let here = local.leaves.iter().map(|(name, entry)| (name, entry.clone()));
         let base = &self.naive.base;
         let known = base.iter().map(|(name, known)| (name, known.entry.clone()));
         let versions = base.iter().map(|(name, known)| (name, &known.etag));
         let there = self.remote.iter().map(|(name, (etag, _))| (name, etag));
         let report = &mut self.report;
         let nested = base.keys().any(|name| base.keys().any(|other| is_beneath(name, other)));
-        report.complete = report.clean
-            && report.conflicts.is_empty()
-            && !local.is_odd()
-            && !nested
-            && here.eq(known)
-            && versions.eq(there);
+        report.complete =
+            report.clean && report.conflicts.is_empty() && !nested && here.eq(known) && versions.eq(there);
     }
 }
 

@@ -1,11 +1,13 @@
 //! A store whose answers get lost, whose listings are old, short or out of order, and whose requests fail.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
 use beneath::artifacts::conformance::{
-    Abilities, Backend, Body, Compares as Comparison, Condition, Parts, failure, listed, silence,
+    Abilities, Attributes, Backend, Body, Compares as Comparison, Condition, Head, Kind, Parts, failure,
+    head, listed, silence,
 };
 use beneath::artifacts::{Listed, Prefix, Retry, Source};
 use beneath::{ErrorKind, Result, SessionId};
@@ -59,6 +61,8 @@ pub(crate) struct Stage {
     /// How often the bucket was replaced by another.
     pub(crate) bucket: u64,
     clock: u64,
+    /// What is no file: directories, and trials.
+    others: BTreeMap<String, Object>,
     /// What earlier listings have shown.
     past: Vec<Vec<Listed>>,
 }
@@ -92,6 +96,7 @@ impl Stage {
             requests: 0,
             bucket: 0,
             clock: 0,
+            others: BTreeMap::new(),
             past: Vec::new(),
         }
     }
@@ -99,7 +104,9 @@ impl Stage {
     pub(crate) fn replace_bucket(&mut self) {
         self.bucket += 1;
         self.past.clear();
+        self.others.clear();
         self.books.objects.clear();
+        self.books.marked.clear();
     }
 
     fn tick(&mut self) -> u64 {
@@ -136,10 +143,35 @@ impl Stage {
     }
 
     fn listing(&self) -> Vec<Listed> {
-        let item = |(name, object): (&Name, &Object)| {
-            listed(key_of(name).into_bytes(), size_of(&object.entry), Some(object.etag.clone()))
+        let item = |key: String, object: &Object| {
+            let mut item = listed(key.into_bytes(), object.body.len() as u64, Some(object.etag.clone()));
+            item.put_at = Some(object.when as i64);
+            item
         };
-        self.books.objects.iter().map(item).collect()
+        let files = self.books.objects.iter().map(|(name, object)| item(key_of(name), object));
+        files.chain(self.others.iter().map(|(key, object)| item(key.clone(), object))).collect()
+    }
+
+    fn find(&self, key: &str) -> Option<&Object> {
+        match name_of(key) {
+            Some(name) => self.books.objects.get(&name),
+            None => self.others.get(key),
+        }
+    }
+
+    /// Puts an object, or removes it.
+    fn change(&mut self, host: usize, key: &str, new: Option<Object>, apart: bool) {
+        if let Some(name) = name_of(key) {
+            return self.books.change(host, &name, new, apart);
+        }
+        // No file: a directory that says that it is one, or a trial.
+        match new {
+            Some(new) => drop(self.others.insert(key.to_owned(), new)),
+            None => drop(self.others.remove(key)),
+        }
+        // Where a slash at the end is not kept, or nobody could find that out, something follows it.
+        let directory = |key: &String| name_of(key.strip_suffix("/%=").or(key.strip_suffix('/'))?);
+        self.books.marked = self.others.keys().filter_map(directory).collect();
     }
 
     /// What a listing shows, and whether it ends in silence.
@@ -189,25 +221,22 @@ impl Stage {
     }
 }
 
-fn size_of(entry: &Entry) -> u64 {
-    match entry {
-        Entry::File { content, .. } => content.len() as u64,
-        Entry::Link(to) => to.len() as u64,
-    }
-}
-
 pub(crate) fn key_of(name: &[u8]) -> String {
     prefix().key(&beneath::GuestPath::try_from(name).unwrap()).unwrap()
 }
 
-pub(crate) fn name_of(key: &str) -> Name {
-    prefix().path(key.as_bytes()).unwrap().as_bytes().to_vec()
+/// The path of a file; none if it is the key of something else.
+pub(crate) fn name_of(key: &str) -> Option<Name> {
+    prefix().path(key.as_bytes()).ok().map(|path| path.as_bytes().to_vec())
 }
 
-/// What a store has at a key, as it sends it.
-fn body_of(entry: &Entry) -> Vec<u8> {
-    match entry {
-        Entry::File { content, .. } | Entry::Link(content) => content.clone(),
+fn entry_of(content: &[u8], attributes: &Attributes) -> Entry {
+    match attributes.kind {
+        Kind::Link => Entry::Link(content.to_vec()),
+        _ => Entry::File {
+            content: content.to_vec(),
+            execute: attributes.mode.is_some_and(|mode| mode & 0o100 != 0),
+        },
     }
 }
 
@@ -215,9 +244,22 @@ impl Scripted {
     pub(crate) fn new(stage: &Arc<Mutex<Stage>>, host: usize) -> Self {
         let memory = Source::memory(Arc::new(object_store::memory::InMemory::new()));
         let mut abilities = memory.backend().abilities();
-        if stage.lock().unwrap().compares == Compares::Never {
-            (abilities.put.absent, abilities.put.unchanged) = (Comparison::Never, Comparison::Never);
-        }
+        let (versions, compares) = {
+            let stage = stage.lock().unwrap();
+            (stage.versions, stage.compares)
+        };
+        let put = match compares {
+            Compares::InOneStep => Comparison::InOneStep,
+            Compares::Never => Comparison::Never,
+            Compares::Ignored => Comparison::AsServer,
+        };
+        (abilities.put.absent, abilities.put.unchanged) = (put, put);
+        (abilities.attributes, abilities.markers) = (true, true);
+        abilities.content_etags = versions == Versions::Content;
+        // Stores that count compare before they delete, and delete two at a time.
+        let one_step = compares == Compares::InOneStep && versions == Versions::Content;
+        abilities.delete = if one_step { Comparison::InOneStep } else { Comparison::Never };
+        (abilities.delete_many, abilities.bulk) = (Comparison::Never, if one_step { 1 } else { 2 });
         Self { stage: Arc::clone(stage), host, abilities }
     }
 
@@ -227,6 +269,14 @@ impl Scripted {
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap()
+    }
+
+    /// Notes that this host knows what is there now.
+    fn looks(&self, stage: &mut Stage, key: &str) {
+        if let Some(name) = name_of(key) {
+            let now = stage.clock;
+            stage.books.hosts[self.host].looked.insert(name, now);
+        }
     }
 
     /// Whether the guest has written the file without a new stamp.
@@ -256,22 +306,24 @@ impl Scripted {
         &self,
         operation: &'static str,
         key: &str,
-        request: impl FnOnce(&mut Stage, &Name, Fault) -> Result<T>,
+        request: impl FnOnce(&mut Stage, Fault) -> Result<T>,
     ) -> Result<T> {
         self.wait().await;
         let (answer, fault, late) = {
             let mut stage = self.stage();
-            let (fault, name) = (stage.draw(), name_of(key));
+            let fault = stage.draw();
             stage.tick();
             let answer = match fault {
                 Fault::Unheard | Fault::Silent => None,
                 Fault::Denied => Some(Err(failure(operation, key, ErrorKind::Denied, "not permitted"))),
-                fault => Some(request(&mut stage, &name, fault)),
+                fault => Some(request(&mut stage, fault)),
             };
             let outcome = answer.as_ref().map(|answer| answer.as_ref().err().map(beneath::Error::kind));
             let host = self.host;
             stage.books.tell(|| {
-                format!("  host {host} {operation} {}, {fault:?}: {outcome:?}", name.escape_ascii())
+                // The name of a trial is random.
+                let what = if key.contains("~probe-") { "a trial" } else { key };
+                format!("  host {host} {operation} {what}, {fault:?}: {outcome:?}")
             });
             let late = stage.stepped && stage.schedule.once_in(2);
             (answer, fault, late)
@@ -285,19 +337,6 @@ impl Scripted {
             _ => Err(silence(operation, key)),
         }
     }
-
-    fn take(&self, stage: &mut Stage, key: &str, name: &Name, content: Option<Bytes>) -> Option<String> {
-        let new = content.map(|content| Object {
-            etag: stage.version(&content),
-            entry: Entry::file(content.to_vec()),
-            when: stage.clock,
-        });
-        debug_assert_eq!(key_of(name), key);
-        let etag = new.as_ref().map(|new| new.etag.clone());
-        let apart = new.is_none() || stage.compares == Compares::Never;
-        stage.books.change(self.host, name, new, apart);
-        etag
-    }
 }
 
 impl Backend for Scripted {
@@ -309,13 +348,16 @@ impl Backend for Scripted {
         format!("bucket {}", self.stage().bucket)
     }
 
-    fn list(&self, _: &str, _: Retry) -> BoxStream<'static, Result<Listed>> {
-        let store = self.clone();
+    fn list(&self, prefix: &str, _: Retry) -> BoxStream<'static, Result<Listed>> {
+        let (store, prefix) = (self.clone(), prefix.to_owned());
         let shown = async move {
             store.wait().await;
-            let (shown, silent) = store.stage().show(store.host);
-            let names = |item: &Result<Listed>| {
-                item.as_ref().map_or("error".to_owned(), |item| item.key.escape_ascii().to_string())
+            let (mut shown, silent) = store.stage().show(store.host);
+            shown.retain(|item| item.as_ref().map_or(true, |item| item.key.starts_with(prefix.as_bytes())));
+            let names = |item: &Result<Listed>| match item {
+                Ok(item) if item.key.windows(7).any(|part| part == b"~probe-") => "a trial".to_owned(),
+                Ok(item) => item.key.escape_ascii().to_string(),
+                Err(error) => error.to_string(),
             };
             store.stage().books.tell(|| {
                 format!("  host {} lists {:?}", store.host, shown.iter().map(names).collect::<Vec<_>>())
@@ -327,26 +369,24 @@ impl Backend for Scripted {
     }
 
     fn get<'a>(&'a self, key: &'a str, etag: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {
-        let request = move |stage: &mut Stage, name: &Name, fault| {
-            let now = stage.clock;
-            let Some(object) = stage.books.objects.get(name).cloned() else {
+        let request = move |stage: &mut Stage, fault| {
+            let Some(object) = stage.find(key).cloned() else {
                 return Err(failure("get", key, ErrorKind::NotFound, "no such object"));
             };
             if etag.is_some_and(|etag| etag != object.etag) {
                 return Err(failure("get", key, ErrorKind::Busy, "object changed meanwhile"));
             }
-            let host = &mut stage.books.hosts[self.host];
-            host.looked.insert(name.clone(), now);
-            let mut content = body_of(&object.entry);
-            let mut size = Some(content.len() as u64);
+            let Object { entry, mut body, etag, attributes, .. } = object;
+            let mut size = Some(body.len() as u64);
+            self.looks(stage, key);
             if fault == Fault::Short {
-                content.truncate(content.len() / 2);
+                body.truncate(body.len() / 2);
                 size = None;
-            } else {
-                host.knows.insert((name.clone(), object.entry.essence()));
+            } else if let Some(name) = name_of(key) {
+                stage.books.hosts[self.host].knows.insert((name, entry.essence()));
             }
-            let chunks = stream::iter([Ok(Bytes::from(content))]).boxed();
-            Ok(Body { size, etag: Some(object.etag), chunks })
+            let chunks = stream::iter([Ok(Bytes::from(body))]).boxed();
+            Ok(Body { size, etag: Some(etag), attributes, chunks })
         };
         self.ask("get", key, request).boxed()
     }
@@ -355,12 +395,13 @@ impl Backend for Scripted {
         async { Ok(None) }.boxed()
     }
 
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Listed>>> {
-        let request = |stage: &mut Stage, name: &Name, _| {
-            let now = stage.clock;
-            stage.books.hosts[self.host].looked.insert(name.clone(), now);
-            let object = stage.books.objects.get(name);
-            Ok(object.map(|object| listed(key.into(), size_of(&object.entry), Some(object.etag.clone()))))
+    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>> {
+        let request = |stage: &mut Stage, _| {
+            self.looks(stage, key);
+            let describe = |object: &Object| {
+                head(object.body.len() as u64, Some(object.etag.clone()), object.attributes.clone())
+            };
+            Ok(stage.find(key).map(describe))
         };
         self.ask("head", key, request).boxed()
     }
@@ -369,16 +410,16 @@ impl Backend for Scripted {
         &'a self,
         key: &'a str,
         content: Bytes,
+        attributes: &'a Attributes,
         condition: Condition<'a>,
     ) -> BoxFuture<'a, Result<Option<String>>> {
-        let request = move |stage: &mut Stage, name: &Name, fault| {
+        let request = move |stage: &mut Stage, fault| {
             if fault == Fault::Refused && condition != Condition::Always {
                 return Err(failure("put", key, ErrorKind::AlreadyExists, "somebody else is at it"));
             }
-            let found = stage.books.objects.get(name).map(|object| object.etag.as_str());
-            let ignored = stage.compares == Compares::Never;
+            let found = stage.find(key).map(|object| object.etag.as_str());
             match (condition, found) {
-                _ if ignored => {}
+                _ if stage.compares != Compares::InOneStep => {}
                 (Condition::Absent, Some(_)) => {
                     return Err(failure("put", key, ErrorKind::AlreadyExists, "is there"));
                 }
@@ -387,12 +428,17 @@ impl Backend for Scripted {
                 }
                 _ => {}
             }
-            Ok(self.take(stage, key, name, Some(content)))
+            let (etag, entry) = (stage.version(&content), entry_of(&content, attributes));
+            let (body, attributes, when) = (content.to_vec(), attributes.clone(), stage.clock);
+            let new = Object { entry, etag: etag.clone(), when, body, attributes };
+            let apart = stage.compares != Compares::InOneStep;
+            stage.change(self.host, key, Some(new), apart);
+            Ok(Some(etag))
         };
         self.ask("put", key, request).boxed()
     }
 
-    fn begin<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
+    fn begin<'a>(&'a self, key: &'a str, _: &'a Attributes) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
         async move { Err(failure("put", key, ErrorKind::Unsupported, "no parts")) }.boxed()
     }
 
@@ -401,11 +447,22 @@ impl Backend for Scripted {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        let request = |stage: &mut Stage, name: &Name, _| {
-            self.take(stage, key, name, None);
+        let request = |stage: &mut Stage, _| {
+            stage.change(self.host, key, None, true);
             Ok(())
         };
         self.ask("delete", key, request).boxed()
+    }
+
+    fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
+        let request = move |stage: &mut Stage, _| {
+            if stage.find(key).is_some_and(|object| object.etag != etag) {
+                return Err(failure("delete", key, ErrorKind::Busy, "object changed meanwhile"));
+            }
+            stage.change(self.host, key, None, false);
+            Ok(())
+        };
+        self.ask("delete if unchanged", key, request).boxed()
     }
 
     fn sign<'a>(&'a self, key: &'a str, _: Duration) -> BoxFuture<'a, Result<String>> {
