@@ -115,6 +115,11 @@ thread_local! {
     static DYING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether what is said now is said by a process that is dead.
+pub(crate) fn is_dying() -> bool {
+    DYING.get()
+}
+
 /// While it is there, panics of this thread are not printed.
 struct Quiet;
 

@@ -15,7 +15,7 @@ use crate::base;
 use crate::books::Books;
 use crate::disk::{Entry, Folder, Name, is_beneath};
 use crate::history::{Accident, Act, Call, Calls, Edit, End, History, PATHS, Step, Which};
-use crate::machine::{Ended, Live, Machine};
+use crate::machine::{Ended, Live, Machine, is_dying};
 use crate::naive::{self, Naive};
 use crate::store::{Scripted, Stage, prefix};
 use crate::tally::Tally;
@@ -477,6 +477,9 @@ async fn ask(
 
 /// Writes down what a call has returned.
 fn note(stage: &Mutex<Stage>, host: usize, returned: beneath::Result<Option<SyncReport>>) -> Returned {
+    if is_dying() {
+        return None;
+    }
     let report = returned.map(|report| report.map(Report::from));
     stage.lock().unwrap().books.tell(|| match &report {
         Ok(Some(report)) => format!("  host {host}: {}", report.text),
