@@ -161,10 +161,27 @@ pub mod conformance {
         super::Listed { key, size, etag, put_at: None }
     }
 
+    /// An object as the store describes it.
+    #[must_use]
+    pub fn head(size: u64, etag: Option<String>, attributes: Attributes) -> Head {
+        Head { size, etag, attributes }
+    }
+
     /// What a call fails with if the store does not answer.
     #[must_use]
     pub fn silence(operation: &'static str, key: &str) -> crate::Error {
-        crate::Error::new(operation, key, crate::ErrorKind::Io).with_detail("the store is silent")
+        failure(operation, key, crate::ErrorKind::Io, "the store is silent")
+    }
+
+    /// What a call fails with if the store answers with a failure of this kind.
+    #[must_use]
+    pub fn failure(
+        operation: &'static str,
+        key: &str,
+        kind: crate::ErrorKind,
+        detail: &'static str,
+    ) -> crate::Error {
+        crate::Error::new(operation, key, kind).with_detail(detail)
     }
 }
 

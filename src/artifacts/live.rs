@@ -21,7 +21,7 @@ use super::options::SyncOptions;
 use super::push::{Before, Content, Ready, Room, Seen, Uploaded, Uploader, identified, leaf};
 use super::remote::{Object, Remote};
 use super::report::SyncReport;
-use super::state::{Base, Desk, Intents, Uploads, Version};
+use super::state::{Base, Desk, Intents, Log, Uploads, Version};
 use super::store::Attributes;
 use super::sync::Turn;
 use crate::entropy::unguessable;
@@ -203,7 +203,9 @@ impl Artifacts {
                     let path = path.clone();
                     base.insert(path.clone(), known);
                     blocking("put", move || {
-                        base.write(&desk.places.state)?;
+                        let state = &desk.places.state;
+                        Log::forget(state, base.binding(), |record| record.path == path)?;
+                        base.write(state)?;
                         intents.keep(&desk.places.state, |other| *other != path)
                     })
                     .await?;

@@ -1,397 +1,524 @@
-//! The hosts, their guests, and who counts what is left.
+//! The hosts, their guests and the store, and what is asked of them after each step.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use beneath::artifacts::{Artifacts, Deletions, Prefer, Prefix, Retry, SyncOptions, SyncReport};
-use beneath::{Root, Session, SessionId, ambient_authority};
-use futures_util::{FutureExt as _, TryStreamExt as _};
+use beneath::artifacts::{Approval, Artifacts, Deletions, Hashing, Prefer, Retry, SyncOptions, SyncReport};
+use beneath::{Root, Session, ambient_authority};
+use futures_util::future::{BoxFuture, FutureExt as _};
+use rustix::fs::{FlockOperation, flock};
 
-use crate::naive;
-use crate::store::{Scripted, Tape};
+use crate::base;
+use crate::books::Books;
+use crate::disk::{Entry, Folder, Name, is_beneath};
+use crate::history::{Accident, Act, Call, Calls, Edit, End, History, PATHS, Step, Which};
+use crate::machine::{Ended, Live, Machine, is_dying};
+use crate::naive::{self, Naive};
+use crate::store::{Scripted, Stage, prefix};
+use crate::tally::Tally;
+use crate::tape::Tape;
 
 /// By which rules the hosts work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
-    Beneath,
-    CopyOver,
+    Product,
+    /// A small engine of the test's own, with at most one rule left out.
+    Naive(Option<naive::Without>),
 }
 
-/// What has happened, so that a run which shows nothing is noticed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) calls: u64,
-    pub(crate) complete: u64,
-    pub(crate) conflicts: u64,
-    pub(crate) deleted: u64,
-    pub(crate) held: u64,
-    pub(crate) faults: u64,
-    pub(crate) crashes: u64,
-    pub(crate) accidents: u64,
-}
-
-impl Tally {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.complete += other.complete;
-        self.conflicts += other.conflicts;
-        self.deleted += other.deleted;
-        self.held += other.held;
-        self.faults += other.faults;
-        self.crashes += other.crashes;
-        self.accidents += other.accidents;
+impl Rules {
+    /// Whether what a guest does is kept at all. The engine of the test's own knows files only.
+    fn keep(self, edit: &Edit) -> bool {
+        let is_odd = matches!(edit, Edit::Execute(_) | Edit::Link(..) | Edit::Directory(_));
+        self == Self::Product || !is_odd
     }
 }
 
-/// Paths on both sides of `t/`, two cases of one letter, two forms of one letter, and names that no key has as they are.
-const PATHS: [&[u8]; 13] = [
-    b"a",
-    b"A",
-    "\u{e9}".as_bytes(),
-    "e\u{301}".as_bytes(),
-    b"t",
-    b"t-1",
-    b"t.x",
-    b"t/a",
-    b"t/b/c",
-    b"d/b",
-    b"q: ?.md",
-    b"\xff",
-    b"d/...",
-];
+/// What a call says that it did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) complete: bool,
+    pub(crate) conflicts: BTreeSet<Name>,
+    /// Whether nothing failed and nothing was refused.
+    pub(crate) clean: bool,
+    pub(crate) refused: u64,
+    /// How much was brought from one side to the other.
+    pub(crate) done: u64,
+    pub(crate) deleted: u64,
+    pub(crate) held: Vec<Approval>,
+    pub(crate) text: String,
+}
 
-pub(crate) type Files = BTreeMap<Vec<u8>, Vec<u8>>;
+impl From<SyncReport> for Report {
+    fn from(report: SyncReport) -> Self {
+        Self {
+            complete: report.is_complete(),
+            conflicts: report.conflicts.iter().map(|conflict| conflict.path.as_bytes().to_vec()).collect(),
+            clean: report.failed.is_empty() && report.left.is_empty(),
+            refused: report.left.total,
+            done: report.placed + report.removed + report.uploaded + report.deleted,
+            deleted: report.deleted + report.removed,
+            held: report.held.iter().map(|held| held.approval).collect(),
+            text: format!("{report:?}"),
+        }
+    }
+}
 
-pub(crate) struct World {
+/// None if it only looks, or failed.
+type Returned = Option<Report>;
+
+/// What became of a history.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) told: Vec<String>,
+}
+
+pub(crate) struct World<'m> {
     dir: tempfile::TempDir,
-    pub(crate) store: Scripted,
+    stage: Arc<Mutex<Stage>>,
+    machine: &'m mut Machine,
     rules: Rules,
-    workload: Tape,
-    schedule: Tape,
-    /// Every content that a guest has written and that must be somewhere.
-    living: BTreeSet<Vec<u8>>,
-    written: u64,
-    told: Vec<String>,
+    artifacts: [Option<Artifacts>; 2],
+    naive: [Naive; 2],
+    /// What both sides had when a call of the host was complete, if nothing but edits has come since.
+    agreed: [Option<Folder>; 2],
     tally: Tally,
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, rules: Rules) -> Self {
+/// Plays a history until it ends or something is wrong.
+pub(crate) fn play(machine: &mut Machine, history: &History, rules: Rules, telling: bool) -> Outcome {
+    let mut world = World::new(machine, history, rules, telling);
+    for step in &history.steps {
+        world.books().tell(|| format!("step {}", step.number));
+        world.step(history.seed, step);
+        if !world.books().wrong.is_empty() {
+            break;
+        }
+    }
+    if history.settles && world.books().wrong.is_empty() && matches!(rules, Rules::Product) {
+        world.settle();
+    }
+    world.look_outside();
+    world.finish()
+}
+
+impl<'m> World<'m> {
+    fn new(machine: &'m mut Machine, history: &History, rules: Rules, telling: bool) -> Self {
         let dir = tempfile::tempdir_in(beneath_kit::arena::ground()).unwrap();
-        for host in 0..2 {
+        let mut books = Books::default();
+        (books.telling, books.maps) = (telling, rules != Rules::Product);
+        for (number, host) in books.hosts.iter_mut().enumerate() {
+            host.home = dir.path().join(number.to_string());
             for name in ["guest/workspace", "host"] {
-                fs::create_dir_all(dir.path().join(host.to_string()).join(name)).unwrap();
+                fs::create_dir_all(host.home.join(name)).unwrap();
             }
         }
-        let (workload, schedule) = (Tape::new(seed), Tape::new(seed ^ 0x5eed));
-        let store = Scripted::new(seed ^ 0xfa17);
-        let (living, told, tally) = (BTreeSet::new(), Vec::new(), Tally::default());
-        Self { dir, store, rules, workload, schedule, living, written: 0, told, tally }
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("outside/secret"), "secret").unwrap();
+        let stage = Arc::new(Mutex::new(Stage::new(books, history.versions, history.compares)));
+        let naive = [0, 1].map(|_| Naive::default());
+        Self {
+            dir,
+            stage,
+            machine,
+            rules,
+            artifacts: [None, None],
+            naive,
+            agreed: [None, None],
+            tally: Tally::default(),
+        }
     }
 
-    pub(crate) fn told(&self) -> String {
-        self.told.join("\n")
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap()
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        Tally { faults: self.store.faults(), ..self.tally.clone() }
+    fn books(&self) -> Held<'_> {
+        Held(self.stage())
     }
 
-    fn home(&self, host: u64) -> PathBuf {
+    fn home(&self, host: usize) -> PathBuf {
         self.dir.path().join(host.to_string())
     }
 
-    fn workspace(&self, host: u64) -> PathBuf {
+    fn workspace(&self, host: usize) -> PathBuf {
         self.home(host).join("guest/workspace")
     }
 
-    fn artifacts(&self, host: u64) -> Artifacts {
-        let open = |name| Root::open_ambient(self.home(host).join(name), ambient_authority()).unwrap();
-        let session = Session::from_roots(open("guest"), open("host")).unwrap();
-        let retry = Retry::default().with_attempts(2).with_pause(Duration::ZERO, Duration::ZERO);
-        Artifacts::new(self.store.source(), prefix(), &session).with_retry(retry).with_concurrency(1)
-    }
-
-    /// One tree that both have: trees that were never one do not meet.
-    pub(crate) async fn begin(&mut self) {
-        for _ in 0..12 {
-            self.edit(0);
-        }
-        for host in 0..2 {
-            match self.rules {
-                Rules::CopyOver => naive::sync(&self.workspace(host), self.store.honest(), 2).await,
-                Rules::Beneath => drop(self.artifacts(host).sync(&SyncOptions::default()).await.unwrap()),
+    fn step(&mut self, seed: u64, step: &Step) {
+        match &step.act {
+            Act::Edit { host, edits } => {
+                let mut books = self.books();
+                edits.iter().filter(|edit| self.rules.keep(edit)).for_each(|edit| books.edit(*host, edit));
             }
+            Act::Accident { host, what } => self.accident(*host, *what),
+            Act::Age { host } => self.age(*host),
+            Act::Calls(calls) => self.calls(calls, Tape::new(seed, 1000 + step.number)),
         }
     }
 
-    /// One thing that happens, and a look at what is left.
-    pub(crate) async fn step(&mut self, step: u32) -> Result<(), String> {
-        let host = self.workload.below(2);
-        match self.workload.below(20) {
-            0..=9 => {
-                for _ in 0..=self.workload.below(3) {
-                    self.edit(host);
-                }
-            }
-            10 => self.accident(host).await,
-            _ => self.call(host).await?,
-        }
-        self.survives().await.map_err(|what| format!("step {step}: {what}"))
+    /// The files get the stamps that they would have had much later.
+    fn age(&mut self, host: usize) {
+        let mut books = self.books();
+        books.look(host);
+        let folder = &books.hosts[host].folder;
+        let is_same = |path: &[u8], sha256: &str, _| match folder.leaves.get(path) {
+            Some(Entry::File { content, .. }) => base::hash(content) == sha256,
+            _ => false,
+        };
+        base::stamp(&self.home(host).join("host"), &self.workspace(host), is_same);
     }
 
-    /// A guest writes, deletes or renames.
-    fn edit(&mut self, host: u64) {
-        let top = self.workspace(host);
-        let raw: &[u8] = self.workload.pick(&PATHS);
-        let path = top.join(OsStr::from_bytes(raw));
-        match self.workload.below(6) {
-            0 => {
-                if let Ok(content) = fs::read(&path) {
-                    fs::remove_file(&path).unwrap();
-                    self.forget(&content);
-                    self.tell(format!("guest {host} deletes {}", raw.escape_ascii()));
-                }
-            }
-            1 => {
-                let other: &[u8] = self.workload.pick(&PATHS);
-                let to = top.join(OsStr::from_bytes(other));
-                if to.parent().is_some_and(Path::is_dir) && path.is_file() && !to.exists() {
-                    fs::rename(&path, &to).unwrap();
-                    self.tell(format!(
-                        "guest {host} renames {} to {}",
-                        raw.escape_ascii(),
-                        other.escape_ascii()
-                    ));
-                }
-            }
-            kind => {
-                if fs::create_dir_all(path.parent().unwrap()).is_err() || path.is_dir() {
-                    return;
-                }
-                if let Ok(content) = fs::read(&path) {
-                    self.forget(&content);
-                }
-                self.written += 1;
-                // Of contents that are in several places nobody can say which of them somebody decided against.
-                let content = match kind {
-                    2 => format!("same {}", self.workload.below(3)),
-                    _ => format!("version {}", self.written),
-                };
-                fs::write(&path, &content).unwrap();
-                self.tell(format!("guest {host} writes {content:?} to {}", raw.escape_ascii()));
-                if kind != 2 {
-                    self.living.insert(content.into_bytes());
-                }
-            }
-        }
-    }
-
-    /// Somebody who has seen it has decided against it.
-    fn forget(&mut self, content: &[u8]) {
-        self.living.remove(content);
-    }
-
-    /// The workspace, or what the host knows, is lost or replaced.
-    async fn accident(&mut self, host: u64) {
+    fn accident(&mut self, host: usize, what: Accident) {
         self.tally.accidents += 1;
-        let top = self.workspace(host);
-        match self.workload.below(3) {
-            0 => {
+        let (top, home) = (self.workspace(host), self.home(host));
+        let mut stage = self.stage.lock().unwrap();
+        stage.books.look(host);
+        stage.books.tell(|| format!("accident of host {host}: {what:?}"));
+        match what {
+            Accident::Workspace => {
                 fs::remove_dir_all(&top).unwrap();
                 fs::create_dir(&top).unwrap();
-                self.tell(format!("host {host} loses its workspace"));
+                stage.books.lose_workspace(host);
             }
-            1 => {
-                // The trash stays where people look for what they miss.
+            Accident::State => {
                 for name in ["state", "staging"] {
-                    let _ = fs::remove_dir_all(self.home(host).join("host").join(name));
+                    let _ = fs::remove_dir_all(home.join("host").join(name));
                 }
-                self.tell(format!("host {host} loses its state"));
+                self.naive[host] = Naive::default();
+                stage.books.hosts[host].blind.clear();
             }
-            _ => {
-                let aside = self.home(host).join("guest/aside");
+            Accident::Copied => {
+                let aside = home.join("guest/aside");
                 fs::rename(&top, &aside).unwrap();
                 copy(&aside, &top);
                 fs::remove_dir_all(&aside).unwrap();
-                self.tell(format!("guest {host} replaces its workspace by a copy"));
             }
+            Accident::Bucket => stage.replace_bucket(),
         }
-        // What had its only copy there is lost, and nobody could help it.
-        let left = self.everything().await;
-        self.living.retain(|content| left.contains(content));
+        self.agreed = [None, None];
     }
 
-    /// A host brings the two together, and may die meanwhile.
-    async fn call(&mut self, host: u64) -> Result<(), String> {
-        let which = self.workload.below(5);
-        let rough = self.schedule.below(2) == 0;
-        let polls = if self.schedule.below(4) == 0 { Some(self.schedule.below(16)) } else { None };
-        self.store.set_rough(rough);
-        self.tell(format!("host {host} calls {which}, rough {rough}, dies after {polls:?}"));
+    fn artifacts(&mut self, host: usize) -> Artifacts {
+        let (home, store) = (self.home(host), Scripted::new(&self.stage, host));
+        let made = self.artifacts[host].get_or_insert_with(|| {
+            let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
+            let session = Session::from_roots(open("guest"), open("host")).unwrap();
+            let retry = Retry::default().with_attempts(2).with_pause(Duration::ZERO, Duration::ZERO);
+            Artifacts::new(store.source(), prefix(), &session).with_retry(retry)
+        });
+        made.clone()
+    }
+
+    /// The future of one call.
+    fn begin<'c>(&mut self, call: &'c Call, naive: &'c mut Naive) -> BoxFuture<'c, Returned> {
         self.tally.calls += 1;
-        let report = match self.rules {
-            Rules::CopyOver => {
-                naive::sync(&self.workspace(host), self.store.honest(), which).await;
+        self.books().begin(call.host);
+        self.stage().lied[call.host] = false;
+        let stage = Arc::clone(&self.stage);
+        if let Rules::Naive(without) = self.rules {
+            let store = Scripted::new(&stage, call.host);
+            return naive.call(self.home(call.host), store, call.which, without).boxed();
+        }
+        let artifacts = self.artifacts(call.host).with_concurrency(call.concurrency);
+        let prefer = if call.prefer_remote { Prefer::Remote } else { Prefer::Local };
+        let hashing = if call.hash { Hashing::Always } else { Hashing::Never };
+        let options = SyncOptions::default().with_prefer(prefer).with_hashing(hashing);
+        async move { note(&stage, call.host, ask(&artifacts, call.which, options).await) }.boxed()
+    }
+
+    fn calls(&mut self, calls: &Calls, schedule: Tape) {
+        let stepped = calls.is_stepped();
+        {
+            let mut stage = self.stage();
+            (stage.schedule, stage.rough, stage.stepped) = (schedule, calls.rough, stepped);
+            stage.stale = calls.stale;
+            stage.shortens = !stepped && calls.calls.iter().all(|call| call.concurrency == 1);
+        }
+        let mut naive = std::mem::take(&mut self.naive);
+        let [first, second] = &mut naive;
+        let mut own = [Some(first), Some(second)];
+        let mut live = Vec::new();
+        let expected: Vec<BTreeSet<Name>> = calls.calls.iter().map(|call| self.must_report(call)).collect();
+        for call in &calls.calls {
+            let future = self.begin(call, own[call.host].take().unwrap());
+            live.push(Live { host: call.host, call: future, ends: call.ends });
+        }
+        let ended = match stepped {
+            false => {
+                let Live { host, call, .. } = live.into_iter().next().unwrap();
+                vec![(host, Ended::Returned(self.machine.play(call)))]
+            }
+            true => {
+                let (stage, rules) = (&self.stage, self.rules);
+                let meanwhile = |point| {
+                    let due = calls.meanwhile.iter().filter(|(at, _, edit)| *at == point && rules.keep(edit));
+                    due.for_each(|(_, host, edit)| stage.lock().unwrap().books.edit(*host, edit));
+                };
+                self.machine.step(stage, live, meanwhile)
+            }
+        };
+        self.naive = naive;
+        {
+            let mut stage = self.stage();
+            (stage.rough, stage.stale, stage.stepped) = (false, false, false);
+        }
+        let alone = calls.calls.len() == 1 && calls.meanwhile.is_empty();
+        for (host, ended) in ended {
+            let position = calls.calls.iter().position(|call| call.host == host).unwrap();
+            self.judge(&calls.calls[position], ended, alone, &expected[position]);
+        }
+    }
+
+    /// What is asked of a call that has come to its end.
+    fn judge(&mut self, call: &Call, ended: Ended<Returned>, alone: bool, expected: &BTreeSet<Name>) {
+        let host = call.host;
+        let report = match ended {
+            Ended::Returned(report) => report,
+            Ended::Cut(end) => {
+                self.tally.cut(end);
+                self.books().tell(|| format!("  host {host}: {end:?}"));
+                if end == End::Died {
+                    self.artifacts[host] = None;
+                    wait_for_locks(&self.home(host).join("host/state"));
+                }
                 None
             }
-            Rules::Beneath => self.bring_together(host, which, polls).await,
         };
-        self.store.set_rough(false);
-        let lied = self.store.has_lied();
-        let Some(report) = report else { return Ok(()) };
-        self.tell(format!("  {report:?}"));
-        self.tally.conflicts += report.conflicts.len() as u64;
-        self.tally.deleted += report.deleted + report.removed;
-        self.tally.held += report.held_back() as u64;
-        if report.is_complete() && !lied {
-            self.tally.complete += 1;
-            let (here, there) = (files(&self.workspace(host)), self.objects().await);
-            if here != there {
-                return Err(format!("complete, but not equal: {here:?} and {there:?}"));
-            }
+        let lied = self.stage().lied[host];
+        let mut books = self.books();
+        books.end(host);
+        if self.rules == Rules::Product {
+            books.judge_base(host);
         }
-        Ok(())
+        drop(books);
+        self.agreed[host] = None;
+        let Some(report) = report else { return };
+        self.tally.add_report(&report);
+        if !alone || lied {
+            return;
+        }
+        let mut books = self.books();
+        let missing: Vec<_> = expected.difference(&report.conflicts).cloned().collect();
+        if report.clean && !missing.is_empty() {
+            let missing = missing.iter().map(|name| name.escape_ascii().to_string());
+            let missing: Vec<_> = missing.collect();
+            books.accuse(format!("host {host} does not report conflicts at {missing:?}"));
+        }
+        // A restore takes no options, and trusts stamps.
+        let sees = (call.hash && call.which != Which::Restore) || books.hosts[host].blind.is_empty();
+        if report.complete && sees && call.which != Which::Plan {
+            let (here, there) = (books.hosts[host].folder.clone(), books.stored());
+            if !equal(&here, &there, self.rules) {
+                books.accuse(format!("complete, but not equal:\n  {}\n  {}", show(&here), show(&there)));
+            }
+            drop(books);
+            self.tally.complete += 1;
+            self.agreed[host] = Some(there);
+        }
     }
 
-    /// The report of a call; none if it failed, or was given up after so many polls.
-    async fn bring_together(&mut self, host: u64, which: u64, polls: Option<u64>) -> Option<SyncReport> {
-        let artifacts = self.artifacts(host);
-        let prefer = if self.workload.below(4) == 0 { Prefer::Remote } else { Prefer::Local };
-        let options = SyncOptions::default().with_prefer(prefer);
-        let mut call = match which {
-            0 => artifacts.pull(&options).boxed(),
-            1 => artifacts.mirror(&options).boxed(),
-            2 => artifacts.restore().boxed(),
-            _ => artifacts.sync(&options).boxed(),
+    /// The paths that both sides have changed since the last complete call of this host: the next one must say so.
+    fn must_report(&self, call: &Call) -> BTreeSet<Name> {
+        let mut books = self.books();
+        books.look(call.host);
+        let Some(agreed) = &self.agreed[call.host] else { return BTreeSet::new() };
+        let host = &books.hosts[call.host];
+        let is_clear = |name: &Name| {
+            let crossed = |other: &Name| is_beneath(other, name) || is_beneath(name, other);
+            !host.folder.directories.contains(name)
+                && !host.folder.leaves.keys().chain(books.objects.keys()).any(crossed)
+                && !host.blind.contains(name)
         };
-        let mut count = 0;
-        let done = futures_util::future::poll_fn(|context| {
-            count += 1;
-            if polls.is_some_and(|polls| count > polls) {
-                return std::task::Poll::Ready(None);
-            }
-            call.as_mut().poll(context).map(Some)
-        })
-        .await;
-        drop(call);
-        if done.is_none() {
-            self.tally.crashes += 1;
-            // What is under way in other threads comes to its end there: a call of the next host waits for its locks.
-            let _ = artifacts.plan(&options).await;
+        let both = |(name, was): &(&Name, &Entry)| {
+            let here = host.folder.leaves.get(*name);
+            let there = books.objects.get(*name).map(|object| object.entry.clone());
+            let was = Some((*was).clone());
+            let here = here.cloned();
+            let differ = here != was && there != was && here != there;
+            let either = call.which != Which::Restore || (here.is_some() && there.is_some());
+            differ && either && !matches!(here, Some(Entry::Link(_))) && is_clear(name)
+        };
+        if call.which == Which::Plan {
+            return BTreeSet::new();
         }
-        let done = done?;
-        if let Err(error) = &done {
-            self.told.push(format!("  {error}"));
-        }
-        done.ok()
+        agreed.leaves.iter().filter(both).map(|(name, _)| name.clone()).collect()
     }
 
     /// After all faults have healed both hosts come to one state, and stay there.
-    pub(crate) async fn settle(&mut self) -> Result<(), String> {
-        if self.rules == Rules::CopyOver {
-            return Ok(());
-        }
-        self.store.set_rough(false);
-        let options = SyncOptions::default();
+    fn settle(&mut self) {
         for round in 0..4 * PATHS.len() {
-            let (mut quiet, mut refused) = (true, 0);
+            let (before, mut quiet, mut refused) = (self.picture(), true, 0);
             for host in 0..2 {
-                let report = self.artifacts(host).sync(&options).await.map_err(|error| error.to_string())?;
-                self.tell(format!("round {round}, host {host}: {report:?}"));
-                refused += report.left.total;
-                let mut done = report.placed + report.removed + report.uploaded + report.deleted;
-                // Somebody looks at what is held, and lets it through.
-                for held in &report.held {
-                    let approved = options.with_deletions(Deletions::Approved(held.approval));
-                    let report =
-                        self.artifacts(host).sync(&approved).await.map_err(|error| error.to_string())?;
-                    self.tell(format!("  approved: {report:?}"));
-                    done += report.removed + report.deleted + report.placed + report.uploaded;
+                let mut approved = None;
+                for _ in 0..3 {
+                    let Some(report) = self.sync(host, approved) else {
+                        return self.books().accuse(format!("round {round}: a call of host {host} fails"));
+                    };
+                    refused += report.refused;
+                    quiet &= report.done == 0;
+                    // Somebody looks at what is held, and lets it through.
+                    approved = report.held.first().copied();
+                    if approved.is_none() {
+                        break;
+                    }
                 }
-                quiet &= done == 0;
             }
-            self.survives().await?;
+            if !self.books().wrong.is_empty() {
+                return;
+            }
             if quiet {
-                let (one, two) = (files(&self.workspace(0)), files(&self.workspace(1)));
-                let there = self.objects().await;
-                // What was put while a listing lacked something may be a file and a directory of one name. It is reported.
-                return match (one == two && one == there) || refused > 0 {
-                    true => Ok(()),
-                    false => Err(format!("quiet, but not equal:\n{one:?}\n{two:?}\n{there:?}")),
+                self.tally.settled += 1;
+                let now = self.picture();
+                let [one, two, there] = &now;
+                let message = match () {
+                    () if before != now => "nothing is done, and all is not as it was",
+                    // What was put while a listing lacked something may be a file and a directory of one name. It is reported.
+                    () if (equal(one, there, self.rules) && equal(two, there, self.rules)) || refused > 0 => {
+                        return;
+                    }
+                    () => "at rest, but not equal",
                 };
+                let shown: Vec<String> = now.iter().map(show).collect();
+                return self.books().accuse(format!("{message}:\n  {}", shown.join("\n  ")));
             }
         }
-        Err("it does not come to rest".to_owned())
+        self.books().accuse("it does not come to rest".to_owned());
     }
 
-    /// Whether every version that must be somewhere is somewhere.
-    async fn survives(&mut self) -> Result<(), String> {
-        let left = self.everything().await;
-        let lost: Vec<String> = self
-            .living
-            .iter()
-            .filter(|content| !left.contains(*content))
-            .map(|content| content.escape_ascii().to_string())
-            .collect();
-        if lost.is_empty() { Ok(()) } else { Err(format!("lost: {lost:?}")) }
+    fn sync(&mut self, host: usize, approved: Option<Approval>) -> Option<Report> {
+        let hashing = match self.books().hosts[host].blind.is_empty() {
+            true => Hashing::Never,
+            false => Hashing::Always,
+        };
+        let deletions = approved.map_or(Deletions::Guarded, Deletions::Approved);
+        let options = SyncOptions::default().with_hashing(hashing).with_deletions(deletions);
+        self.tally.calls += 1;
+        self.books().begin(host);
+        let (artifacts, stage) = (self.artifacts(host).with_concurrency(1), Arc::clone(&self.stage));
+        let call = async move { note(&stage, host, ask(&artifacts, Which::Sync, options).await) };
+        let report = self.machine.play(call.boxed());
+        let mut books = self.books();
+        books.end(host);
+        books.judge_base(host);
+        report
     }
 
-    /// Every content that is anywhere.
-    async fn everything(&self) -> BTreeSet<Vec<u8>> {
-        let mut all: BTreeSet<Vec<u8>> = self.objects().await.into_values().collect();
-        for host in 0..2 {
-            all.extend(files(&self.home(host)).into_values());
+    /// Both workspaces and the store.
+    fn picture(&self) -> [Folder; 3] {
+        let mut books = self.books();
+        books.look(0);
+        books.look(1);
+        [books.hosts[0].folder.clone(), books.hosts[1].folder.clone(), books.stored()]
+    }
+
+    /// Nothing is anywhere but where it belongs.
+    fn look_outside(&self) {
+        let names = |path: &str| -> Vec<String> {
+            let entries = fs::read_dir(self.dir.path().join(path)).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        };
+        let mut expected = vec![("", vec!["0", "1", "outside"]), ("outside", vec!["secret"])];
+        expected.extend(["0/guest", "1/guest"].map(|guest| (guest, vec!["workspace"])));
+        let is_whole = fs::read(self.dir.path().join("outside/secret")).is_ok_and(|text| text == b"secret");
+        if !is_whole || expected.iter().any(|(path, wanted)| names(path) != *wanted) {
+            self.books().accuse("something outside has changed".to_owned());
         }
-        all
     }
 
-    async fn objects(&self) -> Files {
-        objects(self.store.honest()).await
-    }
-
-    fn tell(&mut self, what: String) {
-        self.told.push(what);
+    fn finish(mut self) -> Outcome {
+        let mut stage = self.stage.lock().unwrap();
+        (self.tally.faults, self.tally.requests) = (stage.faults, stage.requests);
+        self.tally.documented = stage.books.documented;
+        let (wrong, told) = (std::mem::take(&mut stage.books.wrong), std::mem::take(&mut stage.books.told));
+        drop(stage);
+        Outcome { tally: self.tally, wrong, told }
     }
 }
 
-pub(crate) fn prefix() -> Prefix {
-    Prefix::session(&SessionId::new("s"))
-}
+/// The books, for as long as nobody else needs them.
+struct Held<'s>(MutexGuard<'s, Stage>);
 
-/// Every object by its path.
-pub(crate) async fn objects(source: &beneath::artifacts::Source) -> Files {
-    let listed: Vec<_> = source.list(&prefix()).try_collect().await.unwrap();
-    let mut objects = Files::new();
-    for object in listed {
-        let key = String::from_utf8(object.key).unwrap();
-        let body = source.backend().get(&key, None).await.unwrap();
-        let content = body.chunks.try_collect::<Vec<_>>().await.unwrap().concat();
-        objects.insert(prefix().path(key.as_bytes()).unwrap().as_bytes().to_vec(), content);
+impl std::ops::Deref for Held<'_> {
+    type Target = Books;
+
+    fn deref(&self) -> &Books {
+        &self.0.books
     }
-    objects
 }
 
-/// Every file beneath `top` by its path.
-pub(crate) fn files(top: &Path) -> Files {
-    let entries = walkdir::WalkDir::new(top).into_iter().flatten();
-    let files = entries.filter(|entry| entry.file_type().is_file()).map(|entry| {
-        let name = entry.path().strip_prefix(top).unwrap().as_os_str().as_bytes().to_vec();
-        (name, fs::read(entry.path()).unwrap_or_default())
+impl std::ops::DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Books {
+        &mut self.0.books
+    }
+}
+
+async fn ask(
+    artifacts: &Artifacts,
+    which: Which,
+    options: SyncOptions,
+) -> beneath::Result<Option<SyncReport>> {
+    match which {
+        Which::Pull => artifacts.pull(&options).await.map(Some),
+        Which::Mirror => artifacts.mirror(&options).await.map(Some),
+        Which::Restore => artifacts.restore().await.map(Some),
+        Which::Sync => artifacts.sync(&options).await.map(Some),
+        Which::Plan => artifacts.plan(&options).await.map(|_| None),
+    }
+}
+
+/// Writes down what a call has returned.
+fn note(stage: &Mutex<Stage>, host: usize, returned: beneath::Result<Option<SyncReport>>) -> Returned {
+    if is_dying() {
+        return None;
+    }
+    let report = returned.map(|report| report.map(Report::from));
+    stage.lock().unwrap().books.tell(|| match &report {
+        Ok(Some(report)) => format!("  host {host}: {}", report.text),
+        Ok(None) => format!("  host {host}: ready"),
+        Err(error) => format!("  host {host}: {error}"),
     });
-    files.collect()
+    report.ok().flatten()
+}
+
+/// A process that has died leaves its locks a moment later.
+fn wait_for_locks(state: &Path) {
+    for name in ["artifacts/artifacts.lock", "merge.lock"] {
+        if let Ok(lock) = File::open(state.join(name)) {
+            flock(lock, FlockOperation::LockExclusive).unwrap();
+        }
+    }
+}
+
+/// Whether two sides hold the same, as far as it is kept.
+fn equal(here: &Folder, there: &Folder, rules: Rules) -> bool {
+    here.leaves == there.leaves && (rules != Rules::Product || here.empty().eq(there.empty()))
+}
+
+fn show(folder: &Folder) -> String {
+    let leaves =
+        folder.leaves.iter().map(|(name, entry)| format!("{}={}", name.escape_ascii(), entry.show()));
+    let empty = folder.empty().map(|name| format!("{}/", name.escape_ascii()));
+    leaves.chain(empty).collect::<Vec<_>>().join(" ")
 }
 
 fn copy(from: &Path, to: &Path) {
     for entry in walkdir::WalkDir::new(from).into_iter().flatten() {
         let target = to.join(entry.path().strip_prefix(from).unwrap());
-        match entry.file_type().is_dir() {
-            true => fs::create_dir(target).unwrap(),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
+        match entry.file_type() {
+            kind if kind.is_dir() => fs::create_dir(target).unwrap(),
+            kind if kind.is_symlink() => {
+                std::os::unix::fs::symlink(fs::read_link(entry.path()).unwrap(), target).unwrap();
+            }
+            _ => drop(fs::copy(entry.path(), target).unwrap()),
         }
     }
 }

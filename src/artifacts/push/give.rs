@@ -15,7 +15,7 @@ use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
-use crate::artifacts::state::{Intents, Known, Planned, Uploads};
+use crate::artifacts::state::{Intents, Known, Log, Planned, Record, Uploads};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -94,6 +94,7 @@ impl Artifacts {
             turn.report.left.add(&path, error);
         }
         let (mut turn, deletes) = self.look_again(turn, work.deletes, options).await?;
+        let gone: HashSet<GuestPath> = deletes.iter().cloned().collect();
         lasting.extend(self.delete_all(&uploader, &mut turn, deletes, &unsent).await?);
         self.unmark_all(&uploader, &mut turn, work.unmarks).await;
         // A directory in place of a store loses those that become empty.
@@ -101,6 +102,12 @@ impl Artifacts {
         turn.report.unconditional += uploader.unconditional();
         blocking("write", move || {
             let state = &turn.desk.places.state;
+            // A pull that was cut off may have fetched what is older than the base now.
+            let outdated = |record: &Record| match turn.base.get(&record.path) {
+                Some(known) => known.version != record.version,
+                None => gone.contains(&record.path),
+            };
+            Log::forget(state, turn.base.binding(), outdated)?;
             turn.base.write(state)?;
             uploader.write_uploads()?;
             // What failed may still have come through.
@@ -169,7 +176,11 @@ impl Artifacts {
                 Err(error) => return (job, Err(error)),
             };
             let before = Before { known: job.over.as_ref(), ours: intents.of(&job.to) };
-            let intend: Intend<'_> = &|digest| intents.note(&job.to, digest);
+            // A second version is no file here: whoever took it for one would see it deleted.
+            let intend: Intend<'_> = &|digest| match job.to == job.path {
+                true => intents.note(&job.to, digest),
+                false => Ok(()),
+            };
             let result = uploader.upload((&job.path, &job.leaf), &key, before, intend).await;
             (job, result)
         });

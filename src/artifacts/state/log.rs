@@ -3,7 +3,8 @@
 //! Problem: a host that dies while it fetches has files in staging, and one of them may be cut short.
 //!
 //! Defence: a line is added when an object is complete. The next call keeps only what is listed and still has its hash, and
-//! nothing of another store: versions are the same in two stores that count.
+//! nothing of another store: versions are the same in two stores that count. Nor is anything kept that is older than the base:
+//! an old listing may show it again.
 //!
 //! What remains: a line that was not written costs one object that is fetched again.
 
@@ -54,6 +55,15 @@ impl Log {
             log.add(|out| record.write_line(out))?;
         }
         log.commit()
+    }
+
+    /// Leaves out what is `outdated`: if it is asked for again, it is fetched again.
+    pub(crate) fn forget(state: &Root, binding: &Binding, outdated: impl Fn(&Record) -> bool) -> Result<()> {
+        let records: Vec<Record> = Self::read(state, binding)?.collect();
+        match records.iter().any(&outdated) {
+            true => Self::rewrite(state, binding, records.iter().filter(|record| !outdated(record))),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn discard(state: &Root) -> Result<()> {

@@ -64,6 +64,8 @@ variables! {
     REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";
     BRIDGE = "BENEATH_BRIDGE", "let the tests of the bridge fail where bwrap or curl is missing", "unset: skipped";
     HISTORIES = "BENEATH_HISTORIES", "how many histories the simulation of two hosts and a store plays", "60";
+    HISTORIES_TWICE = "BENEATH_HISTORIES_TWICE", "how many of the histories are played twice and compared line by line", "60";
+    SIM_THREADS = "BENEATH_SIM_THREADS", "how many histories are played at the same time", "1";
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
     STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores, and PATH";
