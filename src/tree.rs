@@ -62,6 +62,8 @@ pub(crate) use beside::{TRIES, Whose, beside, whose};
 pub use contents::{Tree, TreeLimits};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]
+pub(crate) use leaf::unhex;
+#[cfg(feature = "artifacts")]
 pub use limits::ObjectLimits;
 pub use merge::merge;
 #[cfg(feature = "session")]

@@ -8,12 +8,14 @@ mod log;
 mod places;
 mod record;
 mod uploads;
+mod version;
 
-pub(crate) use base::{Base, FileId, Known, PutAt, Version};
+pub(crate) use base::{Base, FileId, Known};
 pub(crate) use binding::Binding;
 pub(crate) use intents::Intents;
 pub(crate) use log::Log;
 pub use places::Places;
 pub(crate) use places::{Desk, lock_named};
-pub(crate) use record::{Planned, Record, unhex};
+pub(crate) use record::{Planned, Record};
 pub(crate) use uploads::Uploads;
+pub(crate) use version::{PutAt, Version, unhex};

@@ -152,7 +152,7 @@ fn executable(metadata: &Metadata) -> bool {
     metadata.mode() & 0o100 != 0
 }
 
-pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
     digits

@@ -12,8 +12,9 @@
 use std::collections::BTreeMap;
 
 use super::binding::Binding;
-use super::record::{decode_version, encode_version};
-use crate::artifacts::store::same_version;
+use super::version::{
+    Version, decode_number, decode_time, decode_version, encode_number, encode_time, encode_version,
+};
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
@@ -38,50 +39,6 @@ pub(crate) struct FileId {
 impl FileId {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self { inode: metadata.ino(), born: metadata.created().map_or(0, nanoseconds) }
-    }
-}
-
-/// Which version of an object is meant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) etag: Option<Box<str>>,
-    /// When it was put; only where the ETag says less than that.
-    pub(crate) put_at: Option<PutAt>,
-}
-
-/// When an object was put, in seconds by the clock of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PutAt {
-    /// Then, as a listing says.
-    Exactly(i64),
-    /// Then or before, since it was answered then.
-    By(i64),
-    /// Then, as a listing says, which is so short ago that it may be put again in the same second.
-    Just(i64),
-}
-
-impl Version {
-    /// A version of which only the ETag is known.
-    pub(crate) fn of(etag: Option<impl Into<Box<str>>>) -> Self {
-        Self { etag: etag.map(Into::into), put_at: None }
-    }
-
-    /// Whether a version that was listed is this one.
-    pub(crate) fn is(&self, listed: &Self) -> bool {
-        let same_time = match (self.put_at, listed.put_at) {
-            (Some(PutAt::By(latest)), Some(PutAt::Exactly(time) | PutAt::Just(time))) => time <= latest,
-            (Some(PutAt::Exactly(known)), Some(PutAt::Exactly(time) | PutAt::Just(time))) => known == time,
-            (known, listed) => known.is_none() && listed.is_none(),
-        };
-        same_time && self.same_bytes(listed)
-    }
-
-    /// Whether both have the same ETag, so that they hold the same bytes. Without ETags nobody can know.
-    pub(crate) fn same_bytes(&self, other: &Self) -> bool {
-        match (&self.etag, &other.etag) {
-            (Some(one), Some(two)) => same_version(one, two),
-            _ => false,
-        }
     }
 }
 
@@ -227,38 +184,6 @@ fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
     Some((known, conflicts))
 }
 
-/// When an object was put, as one word.
-pub(super) fn encode_time(put_at: Option<PutAt>) -> String {
-    match put_at {
-        Some(PutAt::By(time)) => format!("<{time}"),
-        Some(PutAt::Exactly(time)) => time.to_string(),
-        Some(PutAt::Just(_)) | None => "-".to_owned(),
-    }
-}
-
-/// None if the word is no time; that of nothing is none, too.
-#[allow(clippy::option_option)]
-pub(super) fn decode_time(word: &str) -> Option<Option<PutAt>> {
-    match word.strip_prefix('<') {
-        Some(digits) => Some(Some(PutAt::By(digits.parse().ok()?))),
-        None => Some(decode_number(word)?.map(PutAt::Exactly)),
-    }
-}
-
-/// A number as one word.
-pub(super) fn encode_number(number: Option<impl ToString>) -> String {
-    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
-}
-
-/// None if the word is no number; that of nothing is none, too.
-#[allow(clippy::option_option)]
-pub(super) fn decode_number<N: std::str::FromStr>(word: &str) -> Option<Option<N>> {
-    match word {
-        "-" => Some(None),
-        digits => digits.parse().ok().map(Some),
-    }
-}
-
 fn encode_stamp(stamp: &Stamp) -> String {
     let Stamp { dev, ino, size, modified, changed } = stamp;
     format!("{dev}:{ino}:{size}:{modified}:{changed}")
@@ -278,6 +203,7 @@ fn decode_stamp(numbers: &str) -> Option<Stamp> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::version::PutAt;
     use super::*;
 
     fn stored() -> (tempfile::TempDir, Root, Base) {

@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use rustix::fs::fstatvfs;
 use sha2::{Digest as _, Sha256};
 
-use super::record::encode_version;
+use super::version::encode_version;
 use crate::entropy::{hex, unguessable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::binding::Binding;
 use super::lines;
-use super::record::unhex;
+use super::version::unhex;
 use crate::artifacts::disk::forget;
 use crate::entropy::hex;
 use crate::error::Result;

@@ -4,9 +4,11 @@
 
 use std::fmt::Write as _;
 
-use super::base::{Version, decode_number, decode_time, encode_number, encode_time};
+use super::version::{
+    Version, decode_number, decode_time, decode_version, encode_number, encode_time, encode_version,
+};
 use crate::name::GuestPath;
-use crate::tree::{Digest, Leaf, decode_path, encode_path};
+use crate::tree::{Leaf, decode_path, encode_path};
 
 /// An object that may come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,74 +51,9 @@ impl Record {
     }
 }
 
-/// A version as one word.
-pub(crate) fn encode_version(etag: Option<&str>) -> String {
-    let mut word = String::new();
-    match etag {
-        Some(etag) => escape(etag, &mut word),
-        None => word.push('-'),
-    }
-    word
-}
-
-/// None if the word is no version; that of an object that has none is none, too.
-#[allow(clippy::option_option)]
-pub(crate) fn decode_version(word: &str) -> Option<Option<Box<str>>> {
-    match word {
-        "-" => Some(None),
-        escaped => unescape(escaped).map(|etag| Some(etag.into())),
-    }
-}
-
-pub(crate) fn unhex(text: &str) -> Option<Digest> {
-    if text.len() != 64 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let mut digest = [0; 32];
-    for (index, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(digest)
-}
-
-/// Makes `text` printable, without white space, and never `-` alone.
-pub(super) fn escape(text: &str, out: &mut String) {
-    for byte in text.bytes() {
-        match byte {
-            b'!'..=b'$' | b'&'..=b',' | b'.'..=b'~' => out.push(char::from(byte)),
-            other => {
-                let _ = write!(out, "%{other:02x}");
-            }
-        }
-    }
-    // A word has at least one character.
-    if text.is_empty() {
-        out.push('%');
-    }
-}
-
-pub(super) fn unescape(text: &str) -> Option<String> {
-    if text == "%" {
-        return Some(String::new());
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        if first == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = tail.get(2..)?;
-        } else {
-            bytes.push(first);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::base::PutAt;
+    use super::super::version::PutAt;
     use super::*;
     use proptest::prelude::*;
 

@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use super::lines::append;
-use super::record::{escape, unescape};
+use super::version::{escape, unescape};
 use crate::artifacts::disk::forget;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;

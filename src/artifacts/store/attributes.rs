@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::entropy::hex;
-use crate::tree::{Digest, Leaf};
+use crate::tree::{Digest, Leaf, unhex};
 
 const KINDS: u32 = 0o170_000;
 const FILE: u32 = 0o100_000;
@@ -137,7 +137,7 @@ impl Attributes {
                 "mtime" => read.modified = time(value),
                 "goog-reserved-file-mtime" => reserved_time = time(value),
                 "goog-reserved-file-is-symlink" | "is_symlink" => link |= value.eq_ignore_ascii_case("true"),
-                "sha256" => read.sha256 = crate::artifacts::state::unhex(value),
+                "sha256" => read.sha256 = unhex(value).and_then(|bytes| bytes.try_into().ok()),
                 "putid" => read.put_id = Some(value.to_owned()),
                 _ => {}
             }
