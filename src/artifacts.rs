@@ -38,13 +38,22 @@
 //!   [below](#conditions).
 //! * What a call that was interrupted has left of an upload in parts is removed by the next mirror (`Source::s3`).
 //!
+//! * Kinds, permission bits, times of modification, links and empty directories come back as they were. Objects say them in
+//!   metadata that rclone, s3fs and others read. Set-id bits and owners never come from a store.
+//!
 //! # What does not
-//! * Bits to execute, links and empty directories are not kept. Each is reported, and the call is not complete. Modes and times of
-//!   modification are not kept.
+//! * What a store keeps besides bytes is tried out on a scratch object before the first link, program or empty directory goes there.
+//!   Where a server drops it, each of these is reported, and the call is not complete.
+//! * Modes of directories are not kept. Of files with several names each name becomes a file of its own; one with two names in one
+//!   directory is refused. A time that changes alone is not sent. Permission bits that change alone are sent, and come to another
+//!   host with the next content; the bit to execute comes at once.
+//! * On S3 a version is an ETag and the second in which it was put. Of two hosts that put the same bytes with other modes in one
+//!   second, one does not see the other.
 //! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
 //!   objects that are put within moments.
 //! * `Source::s3` follows no redirect. A store that was built elsewhere, for [`Source::new`], has a client of its own, which follows
 //!   redirects; so does one whose builder has root certificates or a DNS resolver set in code.
+//! * A file that was torn by a power cut looks like one that the guest has changed, and goes to the store.
 //! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
 //! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -191,7 +192,8 @@ impl Artifacts {
             return Ok(Put::failed(key, error));
         }
         let room = Room::beside(&self.client.limits, std::iter::empty());
-        let uploader = Uploader::new(&self.client, &desk.places, room, Uploads::default());
+        let uploader =
+            Uploader::new(&self.client, &desk.places, room, Uploads::default(), SystemTime::UNIX_EPOCH);
         let before = Before { known: base.get(path), ours: intents.of(path) };
         let mut attributes = identified(Attributes::default())?;
         (attributes.mode, attributes.sha256) = (mode, Some(digest));

@@ -55,6 +55,8 @@ pub(crate) struct Local {
     hidden: HashSet<FileId>,
     /// Whether there may be more that nobody has seen.
     unread: bool,
+    /// When the look began, by the clock of the file system; none if there was none.
+    pub(crate) began: Option<SystemTime>,
 }
 
 impl Local {
@@ -82,6 +84,7 @@ impl Local {
             looked
         })?;
         // What the walk itself could not enter may contain anything.
+        local.began = Some(now);
         local.unread = tree.is_cut_off() || tree.left().total > refused;
         local.tree = tree;
         Ok(local)

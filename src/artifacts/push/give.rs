@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use futures_util::stream::{self, StreamExt as _};
 
@@ -54,13 +55,14 @@ impl Artifacts {
         let desk = Arc::clone(&turn.desk);
         let uploads = blocking("mirror", move || Uploads::read(&desk.places.state)).await?;
         let room = Room::beside(&self.client.limits, std::iter::empty());
-        let reader = Uploader::new(&self.client, &turn.desk.places, room, Uploads::default());
+        let began = turn.local.began.unwrap_or(SystemTime::UNIX_EPOCH);
+        let reader = Uploader::new(&self.client, &turn.desk.places, room, Uploads::default(), began);
         self.look_into(&reader, &mut turn).await;
         let work = turn.work(&self.client, options);
         let replaced: HashSet<&GuestPath> = work.puts.iter().map(|job| &job.to).collect();
         let staying = turn.remote.objects.iter().filter(|(path, _)| !replaced.contains(path));
         let room = Room::beside(&self.client.limits, staying.map(|(_, object)| object.size));
-        let uploader = Uploader::new(&self.client, &turn.desk.places, room, uploads);
+        let uploader = Uploader::new(&self.client, &turn.desk.places, room, uploads, began);
         uploader.discard_abandoned().await;
         turn.adopt();
         turn.report.pending = work.pending;

@@ -74,9 +74,9 @@ impl Uploader {
     ) -> Result<Uploaded> {
         let (size, mut attributes) = (file.len_hint(), attributes(file.metadata())?);
         let _memory = self.reserve(size).await?;
-        let (subject, places) = (path.clone(), Arc::clone(&self.places));
+        let (subject, places, now) = (path.clone(), Arc::clone(&self.places), self.now);
         let (bytes, digest, seen) = blocking("read", move || {
-            let seen = Seen::of(&file);
+            let seen = Seen::of(&file, now);
             let (_, bytes) = read(&subject, file.take(size), size)?;
             unchanged(&places.workspace, &subject, seen)?;
             let digest: Digest = Sha256::digest(&bytes).into();
@@ -149,7 +149,7 @@ impl Uploader {
         let store = self.source.backend();
         let part = store.abilities().part_of(size);
         let _memory = self.reserve(2 * part).await?;
-        let seen = Seen::of(&file);
+        let seen = Seen::of(&file, self.now);
         let parts = self.call(path, 0, || store.begin(key, &attributes)).await?;
         let result = async {
             if let Some(id) = parts.id() {

@@ -36,6 +36,8 @@ pub(crate) struct Uploader {
     pub(super) places: Arc<Places>,
     /// The files that have several names.
     pub(super) linked: Arc<Mutex<Linked>>,
+    /// A time by the clock of the file system, before any file was opened.
+    pub(super) now: SystemTime,
     memory: Semaphore,
     pub(super) room: Mutex<Room>,
     pub(super) uploads: Uploads,
@@ -159,9 +161,10 @@ pub(crate) fn leaf(bytes: u64, sha256: Digest, attributes: &Attributes) -> Leaf 
 }
 
 impl Seen {
-    pub(super) fn of(file: &ContainedFile) -> Self {
+    /// The file as it was opened, after `now` by the clock of its file system.
+    pub(super) fn of(file: &ContainedFile, now: SystemTime) -> Self {
         let stamp = Stamp::of(file.metadata());
-        let lasts = !is_fresh(&stamp, SystemTime::now());
+        let lasts = !is_fresh(&stamp, now);
         let id = Some(FileId::of(file.metadata()));
         Self { stamp: Some(stamp), lasts, id }
     }
@@ -186,7 +189,13 @@ pub(crate) enum Ready<'a> {
 
 impl Uploader {
     /// Uploads no more than fits into `room`.
-    pub(crate) fn new(client: &Client, places: &Arc<Places>, room: Room, uploads: Uploads) -> Self {
+    pub(crate) fn new(
+        client: &Client,
+        places: &Arc<Places>,
+        room: Room,
+        uploads: Uploads,
+        now: SystemTime,
+    ) -> Self {
         let walk = WalkLimits::default().with_entries(client.limits.objects.saturating_mul(2));
         Self {
             source: client.source.clone(),
@@ -196,6 +205,7 @@ impl Uploader {
             progress: client.progress.clone(),
             places: Arc::clone(places),
             linked: Arc::new(Mutex::new(Linked::new(walk))),
+            now,
             memory: Semaphore::new(MEMORY),
             room: Mutex::new(room),
             uploads,
