@@ -79,7 +79,7 @@ const BREAKS: [(&str, &[usize], &[usize]); 8] = [
     ("s3s-fs, own client", &[3], &[6, 14]),
     ("s3rver", &[4, 5, 6, 9, 14, 15, 18, 20], &[]),
     ("s3rver, own client", &[4, 5, 6, 9, 14], &[]),
-    ("rclone serve s3", &[4, 5, 6, 11, 13, 15, 18, 20, 22], &[]),
+    ("rclone serve s3", &[4, 5, 6, 11, 13, 15, 18, 20, 22], &[9]),
     ("rclone serve s3, own client", &[4, 5, 6, 7, 13], &[]),
 ];
 

@@ -101,8 +101,8 @@ enum Then {
 impl Answer {
     pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        // The time at which every object was put, as the listings say.
-        let now = "Thu, 01 Jan 2026 00:00:00 GMT".to_owned();
+        // A minute after every object was put, as the listings say.
+        let now = "Thu, 01 Jan 2026 00:01:00 GMT".to_owned();
         let headers = BTreeMap::from([("Content-Length", body.len().to_string()), ("Date", now)]);
         Self { status: Some(status), headers, body, then: Then::Close }
     }
