@@ -167,8 +167,8 @@ impl<'m> World<'m> {
         let mut books = self.books();
         books.look(host);
         let folder = &books.hosts[host].folder;
-        let is_same = |path: &[u8], sha256: &str, _| match folder.leaves.get(path) {
-            Some(Entry::File { content, .. }) => base::hash(content) == sha256,
+        let is_same = |path: &[u8], line: &str, _| match folder.leaves.get(path) {
+            Some(Entry::File { content, execute }) => base::line(content, *execute) == line,
             _ => false,
         };
         base::stamp(&self.home(host).join("host"), &self.workspace(host), is_same);
