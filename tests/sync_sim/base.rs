@@ -28,6 +28,11 @@ pub(crate) struct Known {
     pub(crate) etag: Option<String>,
 }
 
+/// What the base says of a file.
+pub(crate) fn line(content: &[u8], execute: bool) -> String {
+    format!("{} {} {}", if execute { "x" } else { "f" }, content.len(), hash(content))
+}
+
 /// The hash of a content, as the base has it.
 pub(crate) fn hash(content: &[u8]) -> String {
     hex(Sha256::digest(content))
@@ -74,7 +79,8 @@ pub(crate) fn read(host: &Path) -> Vec<Known> {
 }
 
 /// Gives the files that `chosen` says the stamp that they have now, as if they had been looked at long after they were
-/// written; returns how many. `chosen` is given the path, the hash, and whether there is a stamp already.
+/// written; returns how many. `chosen` is given the path, what the base says of it, and whether
+/// there is a stamp already.
 pub(crate) fn stamp(host: &Path, workspace: &Path, chosen: impl Fn(&[u8], &str, bool) -> bool) -> usize {
     let mut count = 0;
     for base in bases(host) {
@@ -86,7 +92,8 @@ pub(crate) fn stamp(host: &Path, workspace: &Path, chosen: impl Fn(&[u8], &str, 
             if is_file(line) {
                 let path = unhex(&words[0]);
                 let found = fs::symlink_metadata(at(workspace, &path)).ok().filter(fs::Metadata::is_file);
-                if let Some(found) = found.filter(|_| chosen(&path, &words[3], words[8] != "-")) {
+                if let Some(found) = found.filter(|_| chosen(&path, &words[1..4].join(" "), words[8] != "-"))
+                {
                     let time =
                         |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
                     let (modified, changed) =

@@ -22,8 +22,13 @@ fn passes(acts: Vec<Act>) {
 
 /// The same with the faults of `seed`.
 fn passes_with(seed: u64, acts: Vec<Act>) {
+    passes_on(Compares::InOneStep, seed, acts);
+}
+
+/// The same on another kind of store.
+fn passes_on(compares: Compares, seed: u64, acts: Vec<Act>) {
     let steps = acts.into_iter().enumerate().map(|(n, act)| Step { number: n as u64, act }).collect();
-    let (versions, compares) = (Versions::Content, Compares::InOneStep);
+    let versions = Versions::Content;
     let history = History { seed, versions, compares, steps, settles: true };
     let outcome = play(&mut Machine::default(), &history, Rules::Product, true);
     if beneath_kit::env::VERBOSE.is_set() {
@@ -89,4 +94,32 @@ fn what_has_moved_to_where_nothing_can_be_put_stays_in_the_store() {
         ];
         passes_with(seed, acts);
     }
+}
+
+/// A listing that never comes kept the trial of what the store can do waiting for ever.
+#[test]
+fn trial_of_a_store_that_is_silent_ends() {
+    for seed in 0..150 {
+        let rough =
+            Calls { calls: vec![call(0, Which::Sync)], meanwhile: Vec::new(), rough: true, stale: false };
+        let link = Act::Edit { host: 0, edits: vec![Edit::Link(b"a", b"nowhere")] };
+        passes_on(Compares::Ignored, seed, vec![link, Act::Calls(rough)]);
+    }
+}
+
+/// The store had a file and the marker of a directory at one path. The file was refused, and yet the directory took its place.
+#[test]
+fn file_that_is_also_a_directory_in_the_store_stays_here() {
+    let stale = Calls { calls: vec![call(0, Which::Sync)], meanwhile: Vec::new(), rough: false, stale: true };
+    let acts = vec![
+        write(1, b"a", 1),
+        alone(call(1, Which::Mirror)),
+        alone(call(1, Which::Plan)),
+        Act::Edit { host: 1, edits: vec![Edit::Directory(b"t-1")] },
+        alone(call(1, Which::Mirror)),
+        write(0, b"t-1", 2),
+        Act::Calls(stale),
+        alone(call(0, Which::Sync)),
+    ];
+    passes(acts);
 }

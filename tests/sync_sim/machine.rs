@@ -8,12 +8,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::history::End;
 use crate::store::Stage;
+
+/// No call takes as long.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The threads and the clock of both hosts. Its clock jumps whenever all wait.
 #[derive(Debug, Default)]
@@ -31,6 +35,8 @@ pub(crate) struct Live<'c, T> {
 pub(crate) enum Ended<T> {
     Returned(T),
     Cut(End),
+    /// It waits for ever.
+    Hangs,
 }
 
 struct Flag {
@@ -75,9 +81,10 @@ impl Machine {
         self.0.get_or_insert_with(build)
     }
 
-    /// Plays one call to its end, without a stop.
-    pub(crate) fn play<T>(&mut self, call: BoxFuture<'_, T>) -> T {
-        self.runtime().block_on(call)
+    /// Plays one call to its end, without a stop; none if it has no end.
+    pub(crate) fn play<T>(&mut self, call: BoxFuture<'_, T>) -> Option<T> {
+        // A timer must be made where its clock is.
+        self.runtime().block_on(async { tokio::time::timeout(DAY, call).await.ok() })
     }
 
     /// Plays calls from point to point, in the order of the schedule. `meanwhile` is called at each point with its number.
@@ -178,8 +185,11 @@ async fn steps<'c, T>(
             drop(calls.remove(next));
             continue;
         }
-        if !stage.lock().unwrap().parked[live.host] {
-            flag.woken().await;
+        let parked = stage.lock().unwrap().parked[live.host];
+        if !parked && tokio::time::timeout(DAY, flag.woken()).await.is_err() {
+            ended.push((live.host, Ended::Hangs));
+            drop(calls.remove(next));
+            continue;
         }
         idle().await;
         point += 1;

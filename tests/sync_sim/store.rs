@@ -217,7 +217,7 @@ impl Stage {
         if self.past.last() != Some(&truth) {
             self.past.push(truth);
         }
-        (shown, lie == 7 && self.schedule.once_in(4))
+        (shown, lie == 7 && self.schedule.once_in(2))
     }
 }
 

@@ -167,8 +167,8 @@ impl<'m> World<'m> {
         let mut books = self.books();
         books.look(host);
         let folder = &books.hosts[host].folder;
-        let is_same = |path: &[u8], sha256: &str, _| match folder.leaves.get(path) {
-            Some(Entry::File { content, .. }) => base::hash(content) == sha256,
+        let is_same = |path: &[u8], line: &str, _| match folder.leaves.get(path) {
+            Some(Entry::File { content, execute }) => base::line(content, *execute) == line,
             _ => false,
         };
         base::stamp(&self.home(host).join("host"), &self.workspace(host), is_same);
@@ -252,7 +252,7 @@ impl<'m> World<'m> {
         let ended = match stepped {
             false => {
                 let Live { host, call, .. } = live.into_iter().next().unwrap();
-                vec![(host, Ended::Returned(self.machine.play(call)))]
+                vec![(host, self.machine.play(call).map_or(Ended::Hangs, Ended::Returned))]
             }
             true => {
                 let (stage, rules) = (&self.stage, self.rules);
@@ -280,6 +280,10 @@ impl<'m> World<'m> {
         let host = call.host;
         let report = match ended {
             Ended::Returned(report) => report,
+            Ended::Hangs => {
+                self.books().accuse(format!("a call of host {host} waits for ever"));
+                None
+            }
             Ended::Cut(end) => {
                 self.tally.cut(end);
                 self.books().tell(|| format!("  host {host}: {end:?}"));
@@ -402,7 +406,7 @@ impl<'m> World<'m> {
         self.books().begin(host);
         let (artifacts, stage) = (self.artifacts(host).with_concurrency(1), Arc::clone(&self.stage));
         let call = async move { note(&stage, host, ask(&artifacts, Which::Sync, options).await) };
-        let report = self.machine.play(call.boxed());
+        let report = self.machine.play(call.boxed()).flatten();
         let mut books = self.books();
         books.end(host);
         books.judge_base(host);

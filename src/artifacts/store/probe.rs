@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 use super::attributes::{Attributes, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions};
 use super::object::{Condition, Doomed, Listed};
-use super::retry::Retry;
+use super::retry::{Retry, within};
 use crate::artifacts::key::Prefix;
 use crate::error::{ErrorKind, Result};
 
@@ -151,13 +151,19 @@ impl Trial<'_> {
         let put = || self.store.put(&self.scratch, Bytes::new(), &attributes, Condition::Always);
         self.call(put).await?;
         let found = self.call(|| self.store.head(&self.scratch)).await?;
-        let listed = self.store.list(&self.scratch, self.retry).take(1).try_collect::<Vec<_>>().await?;
+        let listed = self.list(1).await?;
         // One that lists the time of the file as its own does not show when an object is put again.
         let shows = !listed.iter().any(|object| object.put_at == Some(1));
         let keeps = shows && found.is_some_and(|found| found.attributes == attributes);
         self.clear().await;
         let markers = claimed.markers && self.markers(prefix).await?;
         Ok(Keeps { attributes: keeps && self.store.abilities().attributes, markers })
+    }
+
+    /// The first objects under the scratch key, for which nobody waits longer than for any listing.
+    async fn list(&self, most: usize) -> Result<Vec<Listed>> {
+        let listing = self.store.list(&self.scratch, self.retry).take(most).try_collect();
+        within(self.retry.whole(), "list", &self.scratch, listing).await
     }
 
     /// Whether a key with a slash at its end is listed, and is no other object.
@@ -170,10 +176,15 @@ impl Trial<'_> {
             return if error.kind() == ErrorKind::Io { Err(error) } else { Ok(false) };
         }
         let other = self.call(|| self.store.head(&self.scratch)).await;
-        let listed = self.store.list(&self.scratch, self.retry).take(2).try_collect::<Vec<_>>().await;
+        let listed = self.list(2).await;
         let removed = self.call(|| self.store.delete(&marker)).await;
         let is_listed = |listed: Vec<Listed>| matches!(listed.as_slice(), [one] if one.key == marker.as_bytes() && prefix.is_scratch(&one.key));
-        Ok(other?.is_none() && listed.is_ok_and(is_listed) && removed.is_ok())
+        // A listing that only failed now says nothing, and is asked for again by the next call.
+        let listed = match listed {
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            listed => listed.is_ok_and(is_listed),
+        };
+        Ok(other?.is_none() && listed && removed.is_ok())
     }
 
     async fn puts(&self, claimed: Conditions) -> Result<Conditions> {
