@@ -248,7 +248,8 @@ impl Remote {
         }
         // From the deepest: a directory with something in it follows from that.
         for path in self.markers.keys().rev() {
-            if tree.has_room(path) {
+            // Where an object is as well, nobody knows which of the two is meant.
+            if tree.has_room(path) && !self.unknown.contains(path) {
                 tree.add(path.clone(), Leaf::Directory);
             }
         }

@@ -106,3 +106,20 @@ fn trial_of_a_store_that_is_silent_ends() {
         passes_on(Compares::Ignored, seed, vec![link, Act::Calls(rough)]);
     }
 }
+
+/// The store had a file and the marker of a directory at one path. The file was refused, and yet the directory took its place.
+#[test]
+fn file_that_is_also_a_directory_in_the_store_stays_here() {
+    let stale = Calls { calls: vec![call(0, Which::Sync)], meanwhile: Vec::new(), rough: false, stale: true };
+    let acts = vec![
+        write(1, b"a", 1),
+        alone(call(1, Which::Mirror)),
+        alone(call(1, Which::Plan)),
+        Act::Edit { host: 1, edits: vec![Edit::Directory(b"t-1")] },
+        alone(call(1, Which::Mirror)),
+        write(0, b"t-1", 2),
+        Act::Calls(stale),
+        alone(call(0, Which::Sync)),
+    ];
+    passes(acts);
+}
