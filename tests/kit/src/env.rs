@@ -63,7 +63,7 @@ variables! {
     FILESYSTEMS = "BENEATH_FILESYSTEMS", "run the contract on file systems mounted for the purpose: 1 for all, or names with commas", "unset: skipped";
     REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";
     BRIDGE = "BENEATH_BRIDGE", "let the tests of the bridge fail where bwrap or curl is missing", "unset: skipped";
-    HISTORIES = "BENEATH_HISTORIES", "how many histories the simulation of two hosts and a store plays", "60";
+    HISTORIES = "BENEATH_HISTORIES", "how many histories the simulation of two hosts and a store plays; if it is set, evidence is written", "300";
     HISTORIES_TWICE = "BENEATH_HISTORIES_TWICE", "how many of the histories are played twice and compared line by line", "60";
     SIM_THREADS = "BENEATH_SIM_THREADS", "how many histories are played at the same time", "1";
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
