@@ -231,6 +231,40 @@ impl Artifacts {
         self
     }
 
+    /// Leaves out what matches `patterns`: it neither comes in from the store nor goes out to it, is not reported, and does not count
+    /// for [`is_complete`](SyncReport::is_complete). A directory that matches is not entered.
+    ///
+    /// The patterns are the host's: a `.gitignore` of the guest is not read. With other patterns than the last call had, nothing counts as
+    /// deleted. A file that is moved to where it matches is deleted in the store.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use beneath::artifacts::{Artifacts, Prefix, Source, SyncOptions};
+    /// # use beneath::{Patterns, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let home = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(home.path(), ambient_authority())?, SessionsConfig::default());
+    /// # let (session, _) = sessions.create(&SessionId::new("s1"))?;
+    /// # let source = Source::memory(Arc::new(object_store::memory::InMemory::new()));
+    /// # let prefix = Prefix::session(&SessionId::new("s1"));
+    /// let artifacts =
+    ///     Artifacts::new(source, prefix, &session).with_filter(Patterns::new(["node_modules/", "*.log"])?);
+    /// session.workspace().ensure_dir("node_modules/left-pad")?;
+    /// session.workspace().write_exclusive("app.js", "")?;
+    /// session.workspace().write_exclusive("debug.log", "")?;
+    /// let report = artifacts.mirror(&SyncOptions::default()).await?;
+    /// assert_eq!((report.uploaded, report.is_complete()), (1, true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "patterns")]
+    #[must_use]
+    pub fn with_filter(mut self, patterns: crate::name::Patterns) -> Self {
+        self.client.filter = Some(patterns);
+        self
+    }
+
     /// Takes in no more than `limits`.
     #[must_use]
     pub fn with_limits(mut self, limits: ObjectLimits) -> Self {

@@ -59,6 +59,8 @@ mod stored;
 pub(crate) use apply::{Places as MergePlaces, Theirs};
 #[cfg(feature = "artifacts")]
 pub(crate) use beside::{TRIES, Whose, beside, whose};
+#[cfg(feature = "artifacts")]
+pub(crate) use contents::Looked;
 pub use contents::{Tree, TreeLimits};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]

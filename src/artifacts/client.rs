@@ -5,6 +5,8 @@ use super::progress::{Event, Progress};
 use super::store::{Head, Retry, Source};
 use crate::error::Result;
 use crate::name::GuestPath;
+#[cfg(feature = "patterns")]
+use crate::name::Patterns;
 use crate::tree::{Leaf, ObjectLimits};
 
 /// Where objects are, and how they are moved.
@@ -16,6 +18,9 @@ pub(crate) struct Client {
     pub(crate) retry: Retry,
     pub(crate) concurrency: usize,
     pub(crate) progress: Progress,
+    /// What neither side is asked for.
+    #[cfg(feature = "patterns")]
+    pub(crate) filter: Option<Patterns>,
 }
 
 impl Client {
@@ -27,7 +32,31 @@ impl Client {
             retry: Retry::default(),
             concurrency: 16,
             progress: Progress::default(),
+            #[cfg(feature = "patterns")]
+            filter: None,
         }
+    }
+
+    /// Whether what is at `path` is nobody's concern.
+    pub(crate) fn leaves_out(&self, path: &GuestPath, is_directory: bool) -> bool {
+        #[cfg(feature = "patterns")]
+        if let Some(filter) = &self.filter {
+            return match is_directory {
+                true => filter.matches_dir(path),
+                false => filter.matches_file(path),
+            };
+        }
+        let _ = (path, is_directory);
+        false
+    }
+
+    /// The rules of what is left out, as text.
+    pub(crate) fn rules(&self) -> String {
+        #[cfg(feature = "patterns")]
+        if let Some(filter) = &self.filter {
+            return filter.lines().iter().map(|line| format!("{line}\n")).collect();
+        }
+        String::new()
     }
 
     /// The key of the object that holds what is at `path`.

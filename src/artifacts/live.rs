@@ -282,6 +282,9 @@ impl Artifacts {
         let limits = &self.client.limits;
         match () {
             () if is_reserved(path, &self.reserved) => refuse(ErrorKind::InvalidPath, "top name is reserved"),
+            () if self.client.leaves_out(path, false) => {
+                refuse(ErrorKind::InvalidPath, "is left out by the filter")
+            }
             () if path.depth() > limits.depth => refuse(ErrorKind::TooMany, "too many levels"),
             () if size > limits.file_bytes => refuse(ErrorKind::TooLarge, "more bytes than the limit"),
             () => Ok(()),

@@ -19,7 +19,7 @@ use super::state::{Base, FileId, Known, Places, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName};
 use crate::root::{Entry, FileType, Linked, Metadata, Root};
-use crate::tree::{Hashing, Leaf, Stamp, Tree, TreeLimits, is_fresh, is_reserved};
+use crate::tree::{Hashing, Leaf, Looked, Stamp, Tree, TreeLimits, is_fresh, is_reserved};
 
 const OPERATION: &str = "mirror";
 /// Permission bits without set-id and sticky bits.
@@ -112,15 +112,18 @@ impl Local {
         (path, entry, max_bytes): (&GuestPath, &Entry, u64),
         (base, scope): (&Base, &Scope),
         now: SystemTime,
-    ) -> Result<Option<Leaf>> {
+    ) -> Result<Looked> {
         let refuse = |kind| Error::new(OPERATION, path, kind);
         let metadata = entry.metadata();
+        if scope.client.leaves_out(path, metadata.is_dir()) {
+            return Ok(Looked::LeaveOut);
+        }
         if is_reserved(path, &scope.reserved) {
             if path.depth() == 1 {
                 return Err(refuse(ErrorKind::InvalidPath).with_detail("top name is reserved"));
             }
             self.hidden.insert(FileId::of(metadata));
-            return Ok(None);
+            return Ok(Looked::Nothing);
         }
         if path.depth() > scope.client.limits.depth {
             return Err(refuse(ErrorKind::TooMany).with_detail("too many levels"));
@@ -133,11 +136,11 @@ impl Local {
         let client = &scope.client;
         client.prefix.key(path)?;
         match metadata.file_type() {
-            FileType::Directory => return Ok(Some(Leaf::Directory)),
+            FileType::Directory => return Ok(Looked::Leaf(Leaf::Directory)),
             FileType::Symlink if client.source.keeps().attributes => {
                 let text = root.read_link(path)?.into_os_string().into_vec();
                 self.looks.insert(path.clone(), look(None, metadata));
-                return Ok(Some(Leaf::Link { text }));
+                return Ok(Looked::Leaf(Leaf::Link { text }));
             }
             FileType::Symlink => {
                 return Err(refuse(ErrorKind::Symlink).with_detail("the store keeps no links"));
@@ -152,14 +155,14 @@ impl Local {
             && leaf.size() <= max_bytes
         {
             self.looks.insert(path.clone(), look(Some(stamp), metadata));
-            return Ok(Some(leaf.clone()));
+            return Ok(Looked::Leaf(leaf.clone()));
         }
         let file = linked.open(root, path.as_path())?;
         let stamp = Stamp::of(file.metadata());
         let seen = look(Some(stamp).filter(|stamp| !is_fresh(stamp, now)), file.metadata());
         let leaf = Leaf::read(file, path.as_path(), max_bytes)?;
         self.looks.insert(path.clone(), seen);
-        Ok(Some(leaf))
+        Ok(Looked::Leaf(leaf))
     }
 
     /// Whether there is anything that a store can only keep if it keeps more than bytes.

@@ -123,6 +123,9 @@ impl Remote {
                     continue;
                 }
             };
+            if client.leaves_out(&path, is_marker) {
+                continue;
+            }
             let now = client.source.backend().time();
             let put_at = object.put_at.filter(|_| content_etags).map(|time| match now {
                 Some(now) if time < now - 1 => PutAt::Exactly(time),

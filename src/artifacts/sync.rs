@@ -182,6 +182,7 @@ impl Artifacts {
     /// What the base of this workspace is bound to.
     pub(super) fn binding(&self, places: &Places) -> Result<Binding> {
         let rules: String = self.reserved.iter().map(|name| format!("{}/", name.as_str())).collect();
+        let rules = rules + &self.client.rules();
         let store = (self.client.source.backend().identity(), self.client.prefix.as_str());
         Binding::of(&places.state, &places.workspace, (&store.0, store.1), &rules)
     }

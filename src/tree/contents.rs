@@ -83,6 +83,18 @@ pub struct Tree {
     left: Leftovers,
 }
 
+/// What somebody says of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    Leaf(Leaf),
+    /// As if it were not there.
+    #[cfg_attr(not(feature = "artifacts"), expect(dead_code, reason = "a whole tree leaves out nothing"))]
+    Nothing,
+    /// Nobody wants to know what it is, nor what is in it.
+    #[cfg_attr(not(feature = "artifacts"), expect(dead_code, reason = "a whole tree leaves out nothing"))]
+    LeaveOut,
+}
+
 /// What a tree has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State<'t> {
@@ -118,21 +130,21 @@ impl Tree {
     /// ```
     pub fn take(root: &Root, limits: TreeLimits) -> Result<Self> {
         Self::take_by(root, limits, |path, entry, max_bytes| {
-            Leaf::look(root, path.as_path(), entry.metadata().file_type(), max_bytes).map(Some)
+            Leaf::look(root, path.as_path(), entry.metadata().file_type(), max_bytes).map(Looked::Leaf)
         })
     }
 
-    /// As [`take`](Self::take), with what `look` says of an entry that may have so many bytes. What is none is left out.
+    /// As [`take`](Self::take), with what `look` says of an entry that may have so many bytes.
     pub(crate) fn take_by(
         root: &Root,
         limits: TreeLimits,
-        mut look: impl FnMut(&GuestPath, &Entry, u64) -> Result<Option<Leaf>>,
+        mut look: impl FnMut(&GuestPath, &Entry, u64) -> Result<Looked>,
     ) -> Result<Self> {
         let mut tree = Self::default();
         let mut walk = root.walk(".", limits.walk())?;
         let mut room = limits.bytes;
         let mut directories = Vec::new();
-        for entry in walk.by_ref() {
+        while let Some(entry) = walk.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -149,9 +161,13 @@ impl Tree {
                 }
             };
             match look(&path, &entry, limits.file_bytes.min(room)) {
-                Ok(None) => {}
-                Ok(Some(Leaf::Directory)) => directories.push(path),
-                Ok(Some(leaf)) => {
+                Ok(Looked::Nothing) => {}
+                Ok(Looked::LeaveOut) => {
+                    walk.skip_dir();
+                    tree.add_unknown(path);
+                }
+                Ok(Looked::Leaf(Leaf::Directory)) => directories.push(path),
+                Ok(Looked::Leaf(leaf)) => {
                     room = room.saturating_sub(leaf.size());
                     tree.add(path, leaf);
                 }

@@ -12,6 +12,8 @@ mod conformance;
 mod deletes;
 mod faithful;
 mod faults;
+#[cfg(feature = "patterns")]
+mod filter;
 mod findings;
 mod flaws;
 mod http;

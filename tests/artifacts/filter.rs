@@ -1,0 +1,64 @@
+//! What the host's patterns leave out is nobody's concern, on either side and in the base.
+
+use std::fs;
+
+use beneath::artifacts::{Artifacts, SyncOptions};
+use beneath::{ErrorKind, GuestPath, Patterns};
+
+use crate::support::{self, Home};
+
+fn filtered(artifacts: &Artifacts, lines: &[&str]) -> Artifacts {
+    artifacts.clone().with_filter(Patterns::new(lines).unwrap())
+}
+
+#[tokio::test]
+async fn what_matches_goes_neither_way_and_is_no_part_of_complete() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = filtered(&home.artifacts(&source), &["*.log", "cache/"]);
+    support::seed(&source, &[("a", b"1"), ("there.log", b"2"), ("cache/x", b"3"), ("sub/y.log", b"4")]).await;
+    for name in ["cache", "cache/deep"] {
+        fs::create_dir(home.workspace(name)).unwrap();
+    }
+    // Nobody looks into it, so it may hold what cannot be mirrored.
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.workspace("cache/fifo"), rustix::fs::Mode::RUSR).unwrap();
+    fs::write(home.workspace("here.log"), "5").unwrap();
+    fs::write(home.workspace("b"), "6").unwrap();
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.placed, report.uploaded, report.is_complete()), (1, 1, true), "{report:?}");
+    assert_eq!(home.tree().into_keys().collect::<Vec<_>>(), ["a", "b", "here.log"]);
+    let objects: Vec<_> = support::objects(&source).await.into_keys().collect();
+    assert_eq!(objects, ["a", "b", "cache/x", "sub/y.log", "there.log"]);
+    let again = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert_eq!((again.placed, again.uploaded, again.deleted, again.removed), (0, 0, 0, 0), "{again:?}");
+    for path in ["x.log", "cache/z"] {
+        let refused = artifacts.put(&GuestPath::new(path).unwrap(), "x").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidPath, "{path}");
+    }
+}
+
+/// rclone asks for a resync where the filter has changed, since a narrower one looks like deletions.
+#[tokio::test]
+async fn other_patterns_delete_nothing_on_either_side() {
+    let (home, source) = (Home::new(), support::memory());
+    let all = home.artifacts(&source);
+    for number in 0..5 {
+        fs::write(home.workspace(&format!("{number}.txt")), "text").unwrap();
+        fs::write(home.workspace(&format!("{number}.log")), "log").unwrap();
+    }
+    assert!(all.sync(&SyncOptions::default()).await.unwrap().is_complete());
+    let (files, objects) = (home.tree(), support::objects(&source).await);
+    let logs = filtered(&all, &["*.txt"]);
+    for artifacts in [&filtered(&all, &["*.log"]), &logs, &all, &logs] {
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        assert_eq!((report.deleted, report.removed, report.held_back()), (0, 0, 0), "{report:?}");
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!((home.tree(), support::objects(&source).await), (files.clone(), objects.clone()));
+    }
+    // With the same patterns as before a deletion is one.
+    fs::remove_file(home.workspace("1.log")).unwrap();
+    fs::remove_file(home.workspace("1.txt")).unwrap();
+    let report = logs.sync(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.deleted, report.is_complete()), (1, true), "{report:?}");
+    let objects = support::objects(&source).await;
+    assert!(!objects.contains_key("1.log") && objects.contains_key("1.txt"), "{objects:?}");
+}
