@@ -376,12 +376,12 @@ impl<'m> World<'m> {
             if !self.books().wrong.is_empty() {
                 return;
             }
-            if quiet {
+            // A directory that was removed is in no count.
+            let now = self.picture();
+            if quiet && before == now {
                 self.tally.settled += 1;
-                let now = self.picture();
                 let [one, two, there] = &now;
                 let message = match () {
-                    () if before != now => "nothing is done, and all is not as it was",
                     // What was put while a listing lacked something may be a file and a directory of one name. It is reported.
                     () if (equal(one, there, self.rules) && equal(two, there, self.rules)) || refused > 0 => {
                         return;
