@@ -180,12 +180,12 @@ impl Local {
     }
 
     /// The files that are here and not in `base`: the store may have them under names that they had before.
-    pub(crate) fn unsent(&self, base: &Base) -> (HashSet<FileId>, HashSet<&Leaf>) {
+    pub(crate) fn unsent(&self, base: &Base) -> (HashSet<FileId>, HashSet<Leaf>) {
         let (mut files, mut leaves) = (HashSet::new(), HashSet::new());
         for (path, leaf) in self.tree.iter().filter(|(_, leaf)| **leaf != Leaf::Directory) {
             if base.get(path).map(|known| &known.leaf) != Some(leaf) {
                 files.extend(self.looks.get(path).map(|look| look.file));
-                leaves.insert(leaf);
+                leaves.insert(leaf.content());
             }
         }
         (files, leaves)

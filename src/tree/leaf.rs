@@ -95,6 +95,15 @@ impl Leaf {
         }
     }
 
+    /// The same without the bit to execute: whoever has this has the content.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn content(&self) -> Self {
+        match self {
+            Self::File { bytes, sha256, .. } => Self::File { bytes: *bytes, sha256: *sha256, execute: false },
+            other => other.clone(),
+        }
+    }
+
     /// Eight digits that say which content this is, so that the same content gets the same name again.
     pub(crate) fn tag(&self) -> String {
         let digest: [u8; 32] = match self {

@@ -123,3 +123,22 @@ fn file_that_is_also_a_directory_in_the_store_stays_here() {
     ];
     passes(acts);
 }
+
+/// A file that also got the bit to execute was not known to be the one that had moved.
+#[test]
+fn what_has_moved_and_can_be_executed_stays_in_the_store_until_it_is_sent() {
+    for seed in 0..60 {
+        let rough =
+            Calls { calls: vec![call(1, Which::Sync)], meanwhile: Vec::new(), rough: true, stale: false };
+        let acts = vec![
+            write(0, b"A", 1),
+            write(0, b"a", 2),
+            write(0, b"d/b", 3),
+            alone(call(0, Which::Mirror)),
+            alone(call(1, Which::Restore)),
+            Act::Edit { host: 1, edits: vec![Edit::Execute(b"A"), Edit::Rename(b"A", b"t-1")] },
+            Act::Calls(rough),
+        ];
+        passes_with(seed, acts);
+    }
+}

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::history::End;
-use crate::store::Stage;
+use crate::stage::Stage;
 
 /// No call takes as long.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

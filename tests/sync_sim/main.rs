@@ -7,13 +7,14 @@
 //! | file | job |
 //! |---|---|
 //! | `history` | what happens |
-//! | `world` | plays it, and asks after each step |
+//! | `world`, `report` | plays it, and asks after each step |
+//! | `rest` | what is asked when all faults have healed |
 //! | `machine` | polls the calls, drops them, lets them die |
-//! | `store` | the store and its faults |
+//! | `store`, `stage` | the store and its faults |
 //! | `books` | the oracle: which loss is somebody's decision |
 //! | `disk`, `base` | workspaces and the host's base, from outside |
 //! | `found` | what was found in the product |
-//! | `naive` | the controls: one engine, one rule left out |
+//! | `naive`, `without` | the controls: one engine, one rule left out |
 //! | `shrink` | the smallest history that fails |
 //!
 //! `BENEATH_SEED` repeats a run, `BENEATH_HISTORIES` says how many histories it has, `BENEATH_HISTORIES_TWICE` how many of them are
@@ -30,10 +31,14 @@ mod found;
 mod history;
 mod machine;
 mod naive;
+mod report;
+mod rest;
 mod shrink;
+mod stage;
 mod store;
 mod tally;
 mod tape;
+mod without;
 mod world;
 
 use std::sync::Mutex;
@@ -44,8 +49,8 @@ use beneath_kit::env;
 use beneath_kit::rig::{Table, in_parallel, seed};
 use history::History;
 use machine::Machine;
-use naive::Without;
 use tally::Tally;
+use without::Without;
 use world::{Outcome, Rules, play};
 
 #[test]

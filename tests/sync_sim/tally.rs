@@ -1,7 +1,7 @@
 //! What has happened, so that a run which shows nothing is noticed.
 
 use crate::history::End;
-use crate::world::Report;
+use crate::report::Report;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use beneath::artifacts::{Approval, Artifacts, Deletions, Hashing, Prefer, Retry, SyncOptions, SyncReport};
+use beneath::artifacts::{Artifacts, Hashing, Prefer, Retry, SyncOptions, SyncReport};
 use beneath::{Root, Session, ambient_authority};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use rustix::fs::{FlockOperation, flock};
@@ -14,19 +14,23 @@ use rustix::fs::{FlockOperation, flock};
 use crate::base;
 use crate::books::Books;
 use crate::disk::{Entry, Folder, Name, is_beneath};
-use crate::history::{Accident, Act, Call, Calls, Edit, End, History, PATHS, Step, Which};
+use crate::history::{Accident, Act, Call, Calls, Edit, End, History, Step, Which};
 use crate::machine::{Ended, Live, Machine, is_dying};
-use crate::naive::{self, Naive};
-use crate::store::{Scripted, Stage, prefix};
+use crate::naive::Naive;
+use crate::report::Report;
+use crate::rest::{equal, show};
+use crate::stage::{Stage, prefix};
+use crate::store::Scripted;
 use crate::tally::Tally;
 use crate::tape::Tape;
+use crate::without::Without;
 
 /// By which rules the hosts work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
     Product,
     /// A small engine of the test's own, with at most one rule left out.
-    Naive(Option<naive::Without>),
+    Naive(Option<Without>),
 }
 
 impl Rules {
@@ -34,36 +38,6 @@ impl Rules {
     fn keep(self, edit: &Edit) -> bool {
         let is_odd = matches!(edit, Edit::Execute(_) | Edit::Link(..) | Edit::Directory(_));
         self == Self::Product || !is_odd
-    }
-}
-
-/// What a call says that it did.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) complete: bool,
-    pub(crate) conflicts: BTreeSet<Name>,
-    /// Whether nothing failed and nothing was refused.
-    pub(crate) clean: bool,
-    pub(crate) refused: u64,
-    /// How much was brought from one side to the other.
-    pub(crate) done: u64,
-    pub(crate) deleted: u64,
-    pub(crate) held: Vec<Approval>,
-    pub(crate) text: String,
-}
-
-impl From<SyncReport> for Report {
-    fn from(report: SyncReport) -> Self {
-        Self {
-            complete: report.is_complete(),
-            conflicts: report.conflicts.iter().map(|conflict| conflict.path.as_bytes().to_vec()).collect(),
-            clean: report.failed.is_empty() && report.left.is_empty(),
-            refused: report.left.total,
-            done: report.placed + report.removed + report.uploaded + report.deleted,
-            deleted: report.deleted + report.removed,
-            held: report.held.iter().map(|held| held.approval).collect(),
-            text: format!("{report:?}"),
-        }
     }
 }
 
@@ -80,14 +54,14 @@ pub(crate) struct Outcome {
 
 pub(crate) struct World<'m> {
     dir: tempfile::TempDir,
-    stage: Arc<Mutex<Stage>>,
-    machine: &'m mut Machine,
-    rules: Rules,
+    pub(crate) stage: Arc<Mutex<Stage>>,
+    pub(crate) machine: &'m mut Machine,
+    pub(crate) rules: Rules,
     artifacts: [Option<Artifacts>; 2],
     naive: [Naive; 2],
     /// What both sides had when a call of the host was complete, if nothing but edits has come since.
     agreed: [Option<Folder>; 2],
-    tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 /// Plays a history until it ends or something is wrong.
@@ -138,7 +112,7 @@ impl<'m> World<'m> {
         self.stage.lock().unwrap()
     }
 
-    fn books(&self) -> Held<'_> {
+    pub(crate) fn books(&self) -> Held<'_> {
         Held(self.stage())
     }
 
@@ -204,7 +178,7 @@ impl<'m> World<'m> {
         self.agreed = [None, None];
     }
 
-    fn artifacts(&mut self, host: usize) -> Artifacts {
+    pub(crate) fn artifacts(&mut self, host: usize) -> Artifacts {
         let (home, store) = (self.home(host), Scripted::new(&self.stage, host));
         let made = self.artifacts[host].get_or_insert_with(|| {
             let open = |name| Root::open_ambient(home.join(name), ambient_authority()).unwrap();
@@ -354,73 +328,6 @@ impl<'m> World<'m> {
         agreed.leaves.iter().filter(both).map(|(name, _)| name.clone()).collect()
     }
 
-    /// After all faults have healed both hosts come to one state, and stay there.
-    fn settle(&mut self) {
-        for round in 0..4 * PATHS.len() {
-            let (before, mut quiet, mut refused) = (self.picture(), true, 0);
-            for host in 0..2 {
-                let mut approved = None;
-                for _ in 0..3 {
-                    let Some(report) = self.sync(host, approved) else {
-                        return self.books().accuse(format!("round {round}: a call of host {host} fails"));
-                    };
-                    refused += report.refused;
-                    quiet &= report.done == 0;
-                    // Somebody looks at what is held, and lets it through.
-                    approved = report.held.first().copied();
-                    if approved.is_none() {
-                        break;
-                    }
-                }
-            }
-            if !self.books().wrong.is_empty() {
-                return;
-            }
-            if quiet {
-                self.tally.settled += 1;
-                let now = self.picture();
-                let [one, two, there] = &now;
-                let message = match () {
-                    () if before != now => "nothing is done, and all is not as it was",
-                    // What was put while a listing lacked something may be a file and a directory of one name. It is reported.
-                    () if (equal(one, there, self.rules) && equal(two, there, self.rules)) || refused > 0 => {
-                        return;
-                    }
-                    () => "at rest, but not equal",
-                };
-                let shown: Vec<String> = now.iter().map(show).collect();
-                return self.books().accuse(format!("{message}:\n  {}", shown.join("\n  ")));
-            }
-        }
-        self.books().accuse("it does not come to rest".to_owned());
-    }
-
-    fn sync(&mut self, host: usize, approved: Option<Approval>) -> Option<Report> {
-        let hashing = match self.books().hosts[host].blind.is_empty() {
-            true => Hashing::Never,
-            false => Hashing::Always,
-        };
-        let deletions = approved.map_or(Deletions::Guarded, Deletions::Approved);
-        let options = SyncOptions::default().with_hashing(hashing).with_deletions(deletions);
-        self.tally.calls += 1;
-        self.books().begin(host);
-        let (artifacts, stage) = (self.artifacts(host).with_concurrency(1), Arc::clone(&self.stage));
-        let call = async move { note(&stage, host, ask(&artifacts, Which::Sync, options).await) };
-        let report = self.machine.play(call.boxed()).flatten();
-        let mut books = self.books();
-        books.end(host);
-        books.judge_base(host);
-        report
-    }
-
-    /// Both workspaces and the store.
-    fn picture(&self) -> [Folder; 3] {
-        let mut books = self.books();
-        books.look(0);
-        books.look(1);
-        [books.hosts[0].folder.clone(), books.hosts[1].folder.clone(), books.stored()]
-    }
-
     /// Nothing is anywhere but where it belongs.
     fn look_outside(&self) {
         let names = |path: &str| -> Vec<String> {
@@ -449,7 +356,7 @@ impl<'m> World<'m> {
 }
 
 /// The books, for as long as nobody else needs them.
-struct Held<'s>(MutexGuard<'s, Stage>);
+pub(crate) struct Held<'s>(MutexGuard<'s, Stage>);
 
 impl std::ops::Deref for Held<'_> {
     type Target = Books;
@@ -465,7 +372,7 @@ impl std::ops::DerefMut for Held<'_> {
     }
 }
 
-async fn ask(
+pub(crate) async fn ask(
     artifacts: &Artifacts,
     which: Which,
     options: SyncOptions,
@@ -480,7 +387,11 @@ async fn ask(
 }
 
 /// Writes down what a call has returned.
-fn note(stage: &Mutex<Stage>, host: usize, returned: beneath::Result<Option<SyncReport>>) -> Returned {
+pub(crate) fn note(
+    stage: &Mutex<Stage>,
+    host: usize,
+    returned: beneath::Result<Option<SyncReport>>,
+) -> Returned {
     if is_dying() {
         return None;
     }
@@ -500,18 +411,6 @@ fn wait_for_locks(state: &Path) {
             flock(lock, FlockOperation::LockExclusive).unwrap();
         }
     }
-}
-
-/// Whether two sides hold the same, as far as it is kept.
-fn equal(here: &Folder, there: &Folder, rules: Rules) -> bool {
-    here.leaves == there.leaves && (rules != Rules::Product || here.empty().eq(there.empty()))
-}
-
-fn show(folder: &Folder) -> String {
-    let leaves =
-        folder.leaves.iter().map(|(name, entry)| format!("{}={}", name.escape_ascii(), entry.show()));
-    let empty = folder.empty().map(|name| format!("{}/", name.escape_ascii()));
-    leaves.chain(empty).collect::<Vec<_>>().join(" ")
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -52,7 +52,8 @@ impl Artifacts {
         blocking("look at", move || desk.is_same(&session)).await?;
         let (base, intents) = (&turn.base, &turn.intents);
         let jobs = paths.into_iter().filter_map(|path| Some(Job { known: base.get(&path)?.clone(), path }));
-        let (waiting, going): (Vec<_>, Vec<_>) = jobs.partition(|job| unsent.contains(&job.known.leaf));
+        let (waiting, going): (Vec<_>, Vec<_>) =
+            jobs.partition(|job| unsent.contains(&job.known.leaf.content()));
         let deletes = self.client.source.deletes(&self.client.prefix, self.client.retry).await;
         let (size, at_once) = match deletes.together() {
             true => (deletes.bulk, BATCHES),

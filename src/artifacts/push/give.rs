@@ -76,7 +76,9 @@ impl Artifacts {
         let (replacing, new): (Vec<_>, Vec<_>) = work.puts.into_iter().partition(|job| job.over.is_some());
         for jobs in [new, replacing] {
             let loses = |job: &Job| {
-                job.over.as_ref().is_some_and(|over| over.leaf != job.leaf && unsent.contains(&over.leaf))
+                job.over
+                    .as_ref()
+                    .is_some_and(|over| over.leaf != job.leaf && unsent.contains(&over.leaf.content()))
             };
             let (waiting, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(loses);
             for job in waiting {
@@ -85,7 +87,7 @@ impl Artifacts {
             for (job, result) in self.upload_all(&uploader, jobs, &turn.intents).await {
                 let sent = self.note(&mut turn, &job, result);
                 if !sent {
-                    unsent.insert(job.leaf);
+                    unsent.insert(job.leaf.content());
                     lasting.insert(job.to);
                 }
             }
@@ -241,7 +243,7 @@ impl Artifacts {
             let again = Local::scan(&turn.desk.places, &turn.base, &scope)?;
             let (files, leaves) = again.unsent(&turn.base);
             let has_moved = |known: &Known| {
-                known.file.is_some_and(|file| files.contains(&file)) || leaves.contains(&known.leaf)
+                known.file.is_some_and(|file| files.contains(&file)) || leaves.contains(&known.leaf.content())
             };
             let may_be_here = |path: &GuestPath| {
                 let known = turn.base.get(path);
