@@ -142,3 +142,19 @@ fn what_has_moved_and_can_be_executed_stays_in_the_store_until_it_is_sent() {
         passes_with(seed, acts);
     }
 }
+
+/// An old listing had a directory where the store has a file by now: the file was removed here, and nobody had asked for it.
+#[test]
+fn file_is_asked_for_also_where_a_directory_is_listed() {
+    let stale = Calls { calls: vec![call(1, Which::Sync)], meanwhile: Vec::new(), rough: false, stale: true };
+    let acts = vec![
+        write(0, b"t/a", 1),
+        alone(call(0, Which::Mirror)),
+        alone(call(1, Which::Restore)),
+        Act::Edit { host: 1, edits: vec![Edit::RemoveTree(b"t")] },
+        write(1, b"t", 2),
+        alone(call(1, Which::Sync)),
+        Act::Calls(stale),
+    ];
+    passes(acts);
+}

@@ -178,8 +178,14 @@ impl Turn {
     fn gone(&self) -> Vec<(GuestPath, Leaf)> {
         let Self { base, local, remote, contents, .. } = self;
         let there = remote.tree(base, contents);
-        let is_gone =
-            |(path, _): &(&GuestPath, &Known)| there.is_absent(path) && local.tree.get(path).is_some();
+        let is_gone = |(path, known): &(&GuestPath, &Known)| {
+            let unlisted = match known.leaf {
+                Leaf::Directory => there.is_absent(path),
+                // Also if a directory is listed in its place.
+                _ => remote.lacks(path),
+            };
+            unlisted && local.tree.get(path).is_some()
+        };
         base.iter().filter(is_gone).map(|(path, known)| (path.clone(), known.leaf.clone())).collect()
     }
 
