@@ -207,7 +207,10 @@ impl Bucket {
 
 /// What a request says of the file.
 fn said(request: &Request) -> Headers {
-    let said = request.headers.iter().filter(|(name, _)| name.starts_with("x-amz-meta-"));
+    let said = request
+        .headers
+        .iter()
+        .filter(|(name, _)| name.starts_with("x-amz-meta-") || name.starts_with("x-goog-meta-"));
     said.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
