@@ -276,10 +276,12 @@ impl Remote {
 
     /// Whether the store has nothing at `path`, as far as its listing says.
     pub(crate) fn lacks(&self, path: &GuestPath) -> bool {
-        !self.cut
-            && !self.objects.contains_key(path)
-            && !self.markers.contains_key(path)
-            && !self.unknown.contains(path)
+        self.lacks_object(path) && !self.markers.contains_key(path)
+    }
+
+    /// Whether the store has no file or link at `path`, as far as its listing says.
+    pub(crate) fn lacks_object(&self, path: &GuestPath) -> bool {
+        !self.cut && !self.objects.contains_key(path) && !self.unknown.contains(path)
     }
 
     /// The version that the store has at `path`, and the mode that it says its file has.

@@ -158,3 +158,19 @@ fn file_is_asked_for_also_where_a_directory_is_listed() {
     ];
     passes(acts);
 }
+
+/// The same with an empty directory, which is listed by itself.
+#[test]
+fn file_is_asked_for_also_where_the_marker_of_a_directory_is_listed() {
+    let stale = Calls { calls: vec![call(1, Which::Pull)], meanwhile: Vec::new(), rough: false, stale: true };
+    let acts = vec![
+        Act::Edit { host: 0, edits: vec![Edit::Directory(b"t")] },
+        alone(call(0, Which::Mirror)),
+        Act::Edit { host: 0, edits: vec![Edit::RemoveTree(b"t")] },
+        write(0, b"t", 1),
+        alone(call(0, Which::Sync)),
+        alone(call(1, Which::Sync)),
+        Act::Calls(stale),
+    ];
+    passes(acts);
+}

@@ -130,11 +130,10 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Whether the calls must stop at each of their points.
+    /// Whether the calls must stop at each of their points. Several requests at a time would else come in any order.
     pub(crate) fn is_stepped(&self) -> bool {
-        self.calls.len() > 1
-            || !self.meanwhile.is_empty()
-            || self.calls.iter().any(|call| call.ends.is_some())
+        let alone = |call: &Call| call.ends.is_none() && call.concurrency == 1;
+        self.calls.len() > 1 || !self.meanwhile.is_empty() || !self.calls.iter().all(alone)
     }
 }
 

@@ -212,7 +212,7 @@ impl<'m> World<'m> {
             let mut stage = self.stage();
             (stage.schedule, stage.rough, stage.stepped) = (schedule, calls.rough, stepped);
             stage.stale = calls.stale;
-            stage.shortens = !stepped && calls.calls.iter().all(|call| call.concurrency == 1);
+            stage.shortens = !stepped;
         }
         let mut naive = std::mem::take(&mut self.naive);
         let [first, second] = &mut naive;

@@ -182,7 +182,7 @@ impl Turn {
             let unlisted = match known.leaf {
                 Leaf::Directory => there.is_absent(path),
                 // Also if a directory is listed in its place.
-                _ => remote.lacks(path),
+                _ => remote.lacks_object(path),
             };
             unlisted && local.tree.get(path).is_some()
         };
