@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use beneath::artifacts::Retry;
 use beneath::artifacts::conformance::{Attributes, Backend, Compares, Condition};
@@ -30,7 +31,7 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
     base: BTreeMap<Name, Known>,
-    bound: (u64, String),
+    bound: ((u64, Option<SystemTime>), String),
     held: Option<File>,
     trashed: u64,
 }
@@ -84,7 +85,9 @@ impl Naive {
                 return None;
             }
         }
-        let now = (fs::metadata(&work).unwrap().ino(), store.identity());
+        let found = fs::metadata(&work).unwrap();
+        // Another directory may get the number of one that is gone, but not its time of birth.
+        let now = ((found.ino(), found.created().ok()), store.identity());
         let same_directory = self.bound.0 == now.0 || without == Some(Without::Directory);
         let same_bucket = self.bound.1 == now.1 || without == Some(Without::Bucket);
         if !(same_directory && same_bucket) || matches!(without, Some(Without::Base)) {
