@@ -54,6 +54,7 @@
 //! * `Source::s3` follows no redirect. A store that was built elsewhere, for [`Source::new`], has a client of its own, which follows
 //!   redirects; so does one whose builder has root certificates or a DNS resolver set in code.
 //! * A file that was torn by a power cut looks like one that the guest has changed, and goes to the store.
+//! * With [`Remote::Trust`] complete means that the workspace holds what this host left in the store.
 //! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
 //! * Uploads in parts that were interrupted stay in GCS and Azure until their own rules remove them, and in S3 if there is
 //!   no next mirror: set a lifecycle rule that aborts incomplete uploads.
@@ -141,7 +142,7 @@ pub use object_store;
 pub use bundle::{Bundle, Bundles, Change, Installed, InstalledBundle, Manifest, OpenBundle};
 pub use key::Prefix;
 pub use live::{Put, Take};
-pub use options::{Arrivals, Deletions, Prefer, SyncOptions};
+pub use options::{Arrivals, Deletions, Prefer, Remote, SyncOptions};
 pub use plan::SyncPlan;
 pub use progress::{Event, Step};
 pub use report::{Held, Side, SyncReport};

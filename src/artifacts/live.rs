@@ -207,7 +207,11 @@ impl Artifacts {
                     blocking("put", move || {
                         let state = &desk.places.state;
                         Log::forget(state, base.binding(), |record| record.path == path)?;
+                        let was_whole = base.is_whole() && intents.is_empty();
                         base.write(state)?;
+                        if was_whole {
+                            base.vouch(state)?;
+                        }
                         intents.keep(&desk.places.state, |other| *other != path)
                     })
                     .await?;

@@ -36,6 +36,22 @@ pub enum Arrivals {
     AllOrNothing,
 }
 
+/// Whether a call looks at the store before it changes anything there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remote {
+    /// The store is listed.
+    #[default]
+    List,
+    /// The store is taken for what this host left there: for a prefix that nobody else writes to. A mirror without changes
+    /// then sends no request at all.
+    ///
+    /// What has changed is put and deleted on the condition that the object is still the one that is known, so another host's
+    /// object is not overwritten. But what the store has lost, or has got from others, is not seen: complete
+    /// then means that the workspace holds what the store was left with. The store is listed all the same if the last call was not
+    /// complete or was cut off, and where there is no base. Only [`mirror`](super::Artifacts::mirror) makes use of it.
+    Trust,
+}
+
 /// How a workspace and a store are brought together.
 ///
 /// ```
@@ -49,17 +65,19 @@ pub struct SyncOptions {
     pub(crate) deletions: Deletions,
     pub(crate) hashing: Hashing,
     pub(crate) arrivals: Arrivals,
+    pub(crate) remote: Remote,
 }
 
 impl Default for SyncOptions {
     /// The workspace's version keeps the name, deletions are guarded, files with a known stamp are not read, what has arrived is
-    /// published.
+    /// published, the store is listed.
     fn default() -> Self {
         Self {
             prefer: Prefer::default(),
             deletions: Deletions::default(),
             hashing: Hashing::Never,
             arrivals: Arrivals::default(),
+            remote: Remote::default(),
         }
     }
 }
@@ -91,6 +109,13 @@ impl SyncOptions {
     #[must_use]
     pub fn with_arrivals(mut self, arrivals: Arrivals) -> Self {
         self.arrivals = arrivals;
+        self
+    }
+
+    /// Sets whether a mirror lists the store.
+    #[must_use]
+    pub fn with_remote(mut self, remote: Remote) -> Self {
+        self.remote = remote;
         self
     }
 

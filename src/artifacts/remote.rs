@@ -85,6 +85,32 @@ impl Remote {
         Ok(remote)
     }
 
+    /// What the store was left with by this host.
+    pub(crate) fn left_with(base: &Base, client: &Client) -> Self {
+        let mut remote = Self::default();
+        for (path, known) in base.iter() {
+            let put_at = match known.version.put_at {
+                Some(PutAt::By(time)) => Some(PutAt::Just(time)),
+                other => other,
+            };
+            let version = Version { put_at, ..known.version.clone() };
+            match (&known.leaf, client.key(path, &known.leaf)) {
+                (Leaf::Directory, Ok(key)) => {
+                    drop(remote.markers.insert(path.clone(), Marker { key, version }))
+                }
+                (Leaf::Directory, Err(_)) => {}
+                (leaf, _) => drop(remote.objects.insert(path.clone(), Object { size: leaf.size(), version })),
+            }
+        }
+        remote
+    }
+
+    /// Whether `base` has all that is listed, if nothing else was left over.
+    pub(crate) fn is_all_in(&self, base: &Base, local: &Tree) -> bool {
+        // A directory of which an object says that it is there, and in which there is something as well.
+        self.markers.keys().all(|path| base.get(path).is_some() || !local.is_directory(path))
+    }
+
     pub(crate) async fn read(
         &mut self,
         mut listing: impl Stream<Item = Result<Listed>> + Unpin,

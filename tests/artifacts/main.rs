@@ -32,6 +32,7 @@ mod send;
 mod servers;
 mod support;
 mod transitions;
+mod trust;
 mod upload;
 
 use beneath_kit::skip;

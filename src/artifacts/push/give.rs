@@ -38,6 +38,13 @@ struct Work {
     left: Vec<(GuestPath, Error)>,
 }
 
+impl Work {
+    /// Whether nothing is done to the store.
+    fn is_empty(&self) -> bool {
+        self.puts.is_empty() && self.deletes.is_empty() && self.marks.is_empty() && self.unmarks.is_empty()
+    }
+}
+
 /// One file to upload.
 #[derive(Clone, Debug)]
 struct Job {
@@ -66,6 +73,9 @@ impl Artifacts {
         uploader.discard_abandoned().await;
         turn.adopt();
         turn.report.pending = work.pending;
+        if !work.is_empty() {
+            turn = blocking("write", move || turn.base.doubt(&turn.desk.places.state).map(|()| turn)).await?;
+        }
 
         let bytes = work.puts.iter().fold(0, |sum: u64, job| sum.saturating_add(job.leaf.size()));
         let objects = (work.puts.len() + work.deletes.len()) as u64;

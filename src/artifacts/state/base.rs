@@ -15,6 +15,7 @@ use super::binding::Binding;
 use super::version::{
     Version, decode_number, decode_time, decode_version, encode_number, encode_time, encode_version,
 };
+use crate::artifacts::disk::forget;
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
@@ -64,6 +65,9 @@ pub(crate) struct Base {
     known: BTreeMap<GuestPath, Known>,
     /// Second versions that wait for somebody to choose, by the path that they are beside.
     pub(crate) conflicts: BTreeMap<GuestPath, GuestPath>,
+    /// The checksum of what is on disk.
+    written: String,
+    whole: bool,
 }
 
 impl Base {
@@ -74,21 +78,53 @@ impl Base {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::none(binding)),
             Err(error) => return Err(error),
         };
-        let parsed = String::from_utf8(text).ok().and_then(|text| parse(&text, &binding));
-        let Some((known, conflicts)) = parsed else { return Ok(Self::none(binding)) };
-        Ok(Self { binding, known, conflicts })
+        let Ok(text) = String::from_utf8(text) else { return Ok(Self::none(binding)) };
+        let Some((known, conflicts)) = parse(&text, &binding) else { return Ok(Self::none(binding)) };
+        let written = checksum(&text);
+        let whole = match state.read_contained(binding.whole_file(), 2 * written.len() as u64) {
+            Ok(sum) => sum == written.as_bytes(),
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { binding, known, conflicts, written, whole })
     }
 
     fn none(binding: Binding) -> Self {
-        Self { binding, known: BTreeMap::new(), conflicts: BTreeMap::new() }
+        let (known, conflicts) = (BTreeMap::new(), BTreeMap::new());
+        Self { binding, known, conflicts, written: String::new(), whole: false }
     }
 
     /// The same binding, with nothing known.
     pub(crate) fn emptied(&self) -> Self {
-        Self { conflicts: self.conflicts.clone(), ..Self::none(self.binding.clone()) }
+        let (conflicts, written) = (self.conflicts.clone(), self.written.clone());
+        Self { conflicts, written, ..Self::none(self.binding.clone()) }
     }
 
-    pub(crate) fn write(&self, state: &Root) -> Result<()> {
+    /// Whether the store had exactly what is known here when it was last looked at, and nobody has put anything since but this host.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Notes that the store has exactly what is known here. That is of the base as it is written now: any other is not whole.
+    pub(crate) fn vouch(&mut self, state: &Root) -> Result<()> {
+        if !self.whole {
+            state.replace(self.binding.whole_file(), &self.written)?;
+        }
+        self.whole = true;
+        Ok(())
+    }
+
+    /// Notes that the store is about to become something else.
+    pub(crate) fn doubt(&mut self, state: &Root) -> Result<()> {
+        if self.whole {
+            forget(state, self.binding.whole_file())?;
+        }
+        self.whole = false;
+        Ok(())
+    }
+
+    /// Writes what is known, unless it is on disk already.
+    pub(crate) fn write(&mut self, state: &Root) -> Result<()> {
         let head = [NEEDS.to_owned(), format!("{BOUND} {}", self.binding.line())];
         let known = self.known.iter().map(|(path, known)| {
             let Known { leaf, version, mode, file, stamp } = known;
@@ -102,7 +138,13 @@ impl Base {
             .conflicts
             .iter()
             .map(|(path, beside)| format!("{CONFLICT} {} {}", encode_path(path), encode_path(beside)));
-        state.replace(self.binding.file(), seal(FORMAT, head.into_iter().chain(conflicts).chain(known)))
+        let text = seal(FORMAT, head.into_iter().chain(conflicts).chain(known));
+        let sum = checksum(&text);
+        if sum != self.written {
+            state.replace(self.binding.file(), text)?;
+            (self.written, self.whole) = (sum, false);
+        }
+        Ok(())
     }
 
     /// What it belongs to.
@@ -149,6 +191,11 @@ impl Base {
 }
 
 type Parsed = (BTreeMap<GuestPath, Known>, BTreeMap<GuestPath, GuestPath>);
+
+/// The last line, which is the hash of all others.
+fn checksum(text: &str) -> String {
+    text.lines().next_back().unwrap_or_default().to_owned()
+}
 
 fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
     let mut lines = unseal(FORMAT, text)?.into_iter();

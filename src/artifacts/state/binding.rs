@@ -53,6 +53,11 @@ impl Binding {
         &self.file
     }
 
+    /// Where the checksum of a whole base is.
+    pub(super) fn whole_file(&self) -> String {
+        self.file.replacen("base", "whole", 1)
+    }
+
     pub(super) fn line(&self) -> &str {
         &self.line
     }

@@ -71,6 +71,11 @@ impl Intents {
         lines::write(&mut now.0, INTENTS, &lines)
     }
 
+    /// Whether all calls that came before have ended, and nothing of them is in doubt.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.earlier.is_empty()
+    }
+
     /// What was about to be deleted.
     pub(crate) fn deleted(&self) -> impl Iterator<Item = &GuestPath> {
         self.earlier.iter().filter(|(_, digests)| digests.contains(&GONE)).map(|(path, _)| path)
