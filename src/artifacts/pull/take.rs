@@ -21,7 +21,7 @@ use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
-use crate::artifacts::state::{Binding, Desk, FileId, Known, Planned, Record};
+use crate::artifacts::state::{Binding, Desk, FileId, Known, Planned, Record, Version};
 use crate::artifacts::store::is_transient;
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
@@ -146,22 +146,28 @@ impl Artifacts {
     /// Asks for each object that the listing lacks and whose file is here: a listing may be stale or cut short.
     async fn ask_for_removed(&self, turn: &mut Turn) {
         let gone = turn.gone();
-        for (path, _) in gone.iter().skip(REMOVALS) {
+        for Gone { path, .. } in gone.iter().skip(REMOVALS) {
             turn.remote.unknown.insert(path.clone());
             turn.report.pending += 1;
         }
-        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|(path, leaf)| async move {
+        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|gone| async move {
             let _leave = self.client.source.leave().await;
-            let asked = match self.client.key(&path, &leaf) {
-                Ok(key) => self.client.head(&path, &key).await,
+            let asked = match self.client.key(&gone.path, &gone.leaf) {
+                Ok(key) => self.client.head(&gone.path, &key).await,
                 Err(error) => Err(error),
             };
-            (path, asked)
+            (gone, asked)
         });
         let mut asked = std::pin::pin!(asked.buffer_unordered(self.client.concurrency));
-        while let Some((path, found)) = asked.next().await {
+        while let Some((Gone { path, version, is_directory_now, .. }, found)) = asked.next().await {
             let error = match found {
                 Ok(None) => continue,
+                // Some servers answer so for a directory, which they have in place of the object.
+                Ok(Some(head))
+                    if is_directory_now && !Version::of(head.etag.as_deref()).same_bytes(&version) =>
+                {
+                    continue;
+                }
                 Ok(Some(_)) => Error::new("list", &path, ErrorKind::Busy)
                     .with_detail("the store has it, and does not list it"),
                 Err(error) => error,
@@ -172,10 +178,21 @@ impl Artifacts {
     }
 }
 
+/// What is here and is not listed any more.
+#[derive(Debug)]
+struct Gone {
+    path: GuestPath,
+    leaf: Leaf,
+    /// The version of its object that was known.
+    version: Version,
+    /// Whether a directory is listed in its place.
+    is_directory_now: bool,
+}
+
 impl Turn {
     /// What the store does not list any more and the workspace has: a file that has not changed would be removed, and one that has
     /// may lose its name.
-    fn gone(&self) -> Vec<(GuestPath, Leaf)> {
+    fn gone(&self) -> Vec<Gone> {
         let Self { base, local, remote, contents, .. } = self;
         let there = remote.tree(base, contents);
         let is_gone = |(path, known): &(&GuestPath, &Known)| {
@@ -186,7 +203,13 @@ impl Turn {
             };
             unlisted && local.tree.get(path).is_some()
         };
-        base.iter().filter(is_gone).map(|(path, known)| (path.clone(), known.leaf.clone())).collect()
+        let gone = |(path, known): (&GuestPath, &Known)| Gone {
+            path: path.clone(),
+            leaf: known.leaf.clone(),
+            version: known.version.clone(),
+            is_directory_now: there.is_directory(path),
+        };
+        base.iter().filter(is_gone).map(gone).collect()
     }
 
     /// The mode of the file at `path`, here or when it was last here.
