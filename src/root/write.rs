@@ -190,7 +190,8 @@ impl Root {
         }
     }
 
-    /// Writes `bytes` to a new file at `path`, where no guest can reach, with this mode and this time of modification.
+    /// Writes `bytes` to a new file at `path`, where no guest can reach, with this mode and this time of modification. Returns which
+    /// file that is.
     ///
     /// The file has its name at once: a host that dies half-way leaves a part of it.
     #[cfg(feature = "artifacts")]
@@ -200,7 +201,7 @@ impl Root {
         bytes: &[u8],
         mode: u32,
         modified: Option<std::time::SystemTime>,
-    ) -> Result<()> {
+    ) -> Result<crate::root::Metadata> {
         let path = Checked::new("write", path.as_ref(), Meant::Entry)?;
         let (dir, leaf) = self.parent("write", path)?;
         Draft::create_visible(dir, leaf, mode)

@@ -9,7 +9,7 @@
 //! What remains: where the file system cannot exchange, the name is free for a moment; the report counts that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::beside::Whose;
 use super::journal::{SLOTS, Second, Settled, Slot, discard, gives_way, put_beside, reachable, write};
@@ -57,6 +57,16 @@ pub(super) struct Applying<'p> {
     pub(super) undone: BTreeSet<GuestPath>,
     /// Whether a slot holds something that could not be put anywhere.
     unsettled: bool,
+    /// The directory in which something has arrived last: its path, theirs and ours.
+    open: Option<(GuestPath, Root, Root)>,
+}
+
+/// Where something is that arrives.
+#[derive(Clone, Copy)]
+enum From<'s> {
+    Slot(&'s Slot),
+    /// At its path in theirs, which is moved.
+    Theirs,
 }
 
 /// A step, and the slot it uses.
@@ -72,7 +82,7 @@ impl<'p> Applying<'p> {
         let slots = places.work.descend(SLOTS)?.with_policy(policy);
         let conflicts = conflicts.into_iter().map(|conflict| (conflict.path.clone(), conflict)).collect();
         let (touched, undone) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self { places, slots, touched, merged, conflicts, undone, unsettled: false })
+        Ok(Self { places, slots, touched, merged, conflicts, undone, unsettled: false, open: None })
     }
 
     /// Does all `steps`.
@@ -80,7 +90,9 @@ impl<'p> Applying<'p> {
         self.touched = steps.iter().map(|step| step.path.clone()).collect();
         let jobs = self.stage(steps);
         let slots: Vec<Slot> = jobs.iter().filter_map(|(_, slot)| slot.clone()).collect();
-        write(&self.slots, &slots)?;
+        if !slots.is_empty() {
+            write(&self.slots, &slots)?;
+        }
         for (step, slot) in &jobs {
             if self.undone.contains(step.path) {
                 continue;
@@ -104,6 +116,12 @@ impl<'p> Applying<'p> {
         self.undone.insert(path.clone());
     }
 
+    /// Whether a step takes nothing out, and nobody else has what it brings. It needs no slot, and no place in the journal: what has
+    /// not arrived when the host dies is still in theirs.
+    fn is_plain(&self, step: &Step<'_>) -> bool {
+        matches!((self.places.theirs, &step.act), (Theirs::Moved(_), Act::Put { over: None, .. }))
+    }
+
     /// Brings what arrives to its slot. What has changed there since it was looked at is not done.
     fn stage<'t>(&mut self, steps: Vec<Step<'t>>) -> Vec<Job<'t>> {
         let mut jobs = Vec::with_capacity(steps.len());
@@ -113,7 +131,7 @@ impl<'p> Applying<'p> {
                 _ => Keep::InTrash,
             };
             let (leaving, arriving) = (step.leaving(), step.arriving());
-            let slot = (leaving.is_some() || arriving.is_some())
+            let slot = (!self.is_plain(&step) && (leaving.is_some() || arriving.is_some()))
                 .then(|| Slot::new(number, step.path, leaving, arriving, keep));
             let staged = match (&slot, arriving) {
                 (Some(slot), Some(leaf)) => self.bring(step.path, leaf, &slot.name()),
@@ -168,7 +186,8 @@ impl<'p> Applying<'p> {
                 Err(error) => Err(error),
             },
             (Act::Put { theirs, over, .. }, Some(slot)) => self.put(slot, theirs, over.is_some()),
-            (Act::PutBeside(theirs), Some(slot)) => self.beside(slot, theirs, None),
+            (Act::Put { theirs, .. }, None) => self.place(step.path, theirs),
+            (Act::PutBeside(theirs), Some(slot)) => self.beside(From::Slot(slot), step.path, theirs, None),
             _ => Ok(()),
         }
     }
@@ -220,10 +239,10 @@ impl<'p> Applying<'p> {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                     _ => self.merged.not_atomic += 1,
                 }
-                self.arrive(slot, theirs)
+                self.arrive(From::Slot(slot), &slot.path, theirs)
             }
             // There is nothing to exchange, or no directory for it.
-            Err(error) if gives_way(&error) => self.arrive(slot, theirs),
+            Err(error) if gives_way(&error) => self.arrive(From::Slot(slot), &slot.path, theirs),
             Err(error) => return Err(error),
         };
         // Also if theirs could not arrive: then what came out goes back.
@@ -234,17 +253,66 @@ impl<'p> Applying<'p> {
         arrived
     }
 
+    /// Brings what nobody else has to a name that was free.
+    ///
+    /// The two directories stay open for the next one. If the guest moves its directory away, what arrives is where it would be had
+    /// it come before the move.
+    fn place(&mut self, path: &GuestPath, theirs: &Leaf) -> Result<()> {
+        let parent = path.parent().unwrap_or_default();
+        if self.open.as_ref().is_none_or(|(open, ..)| *open != parent) {
+            self.open = self.enter(path, parent, theirs)?;
+        }
+        let name = path.file_name().unwrap_or_default();
+        let moved = self.open.as_ref().map(|(_, from, to)| from.rename_to(name, to, name));
+        if let Some(Ok(())) = moved {
+            self.merged.written += 1;
+            return Ok(());
+        }
+        // The name is taken, or the way to it is.
+        self.open = None;
+        self.arrive(From::Theirs, path, theirs)
+    }
+
+    /// The directory of `path`, on both sides; none where the guest has something else.
+    fn enter(
+        &self,
+        path: &GuestPath,
+        parent: GuestPath,
+        leaf: &Leaf,
+    ) -> Result<Option<(GuestPath, Root, Root)>> {
+        let Places { theirs: Theirs::Moved(theirs) | Theirs::Copied(theirs), ours, .. } = self.places;
+        if reachable(ours, path, Whose::Theirs, &leaf.tag())? != *path {
+            return Ok(None);
+        }
+        let from = theirs.descend(&parent)?;
+        Ok(ours.descend(&parent).ok().map(|to| (parent, from, to)))
+    }
+
+    /// Moves what arrives from where it is.
+    fn bring_to(&self, from: From<'_>, path: &GuestPath, to: &GuestPath) -> Result<()> {
+        let (root, name) = self.origin(from, path);
+        root.rename_to(name, self.places.ours, to)
+    }
+
+    fn origin(&self, from: From<'_>, path: &GuestPath) -> (&Root, PathBuf) {
+        let (Theirs::Moved(theirs) | Theirs::Copied(theirs)) = self.places.theirs;
+        match from {
+            From::Slot(slot) => (&self.slots, slot.name()),
+            From::Theirs => (theirs, path.as_path().to_path_buf()),
+        }
+    }
+
     /// Gives theirs its name, if that is free, and one beside if it is not.
-    fn arrive(&mut self, slot: &Slot, theirs: &Leaf) -> Result<()> {
+    fn arrive(&mut self, from: From<'_>, meant: &GuestPath, theirs: &Leaf) -> Result<()> {
         let ours = self.places.ours;
-        let path = reachable(ours, &slot.path, Whose::Theirs, &theirs.tag())?;
-        match self.slots.rename_to(slot.name(), ours, &path) {
-            Ok(()) if path == slot.path => {
+        let path = reachable(ours, meant, Whose::Theirs, &theirs.tag())?;
+        match self.bring_to(from, meant, &path) {
+            Ok(()) if path == *meant => {
                 self.merged.written += 1;
                 Ok(())
             }
             Ok(()) => {
-                self.conflict(&slot.path, Why::Kinds, Some(path));
+                self.conflict(meant, Why::Kinds, Some(path));
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -252,24 +320,25 @@ impl<'p> Applying<'p> {
                 if Leaf::at(ours, path.as_path(), theirs.size())
                     .is_ok_and(|found| found.as_ref() == Some(theirs))
                 {
-                    if path != slot.path {
-                        self.conflict(&slot.path, Why::Kinds, Some(path));
+                    if path != *meant {
+                        self.conflict(meant, Why::Kinds, Some(path));
                     }
                     return Ok(());
                 }
-                self.beside(slot, theirs, Some(Why::BothChanged))
+                self.beside(from, meant, theirs, Some(Why::BothChanged))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn beside(&mut self, slot: &Slot, theirs: &Leaf, why: Option<Why>) -> Result<()> {
+    fn beside(&mut self, from: From<'_>, path: &GuestPath, theirs: &Leaf, why: Option<Why>) -> Result<()> {
         let shared = |name: &GuestPath| !self.touched.contains(name);
         let second = Second { whose: Whose::Theirs, leaf: Some(theirs.clone()), shared: &shared };
-        let name = put_beside(&self.slots, &slot.name(), self.places.ours, &slot.path, &second)?;
+        let (root, name) = self.origin(from, path);
+        let name = put_beside(root, &name, self.places.ours, path, &second)?;
         match why {
-            Some(why) => self.conflict(&slot.path, why, Some(name)),
-            None => self.named(&slot.path, name),
+            Some(why) => self.conflict(path, why, Some(name)),
+            None => self.named(path, name),
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::fetch::{Arrived, Content, Target};
 use crate::artifacts::disk::{discard, forget};
-use crate::artifacts::state::{Binding, Desk, Log, Places, Planned, Record};
+use crate::artifacts::state::{Binding, Desk, FileId, Log, Places, Planned, Record};
 use crate::artifacts::store::{Attributes, Kind};
 use crate::error::Result;
 use crate::name::GuestPath;
@@ -146,6 +146,7 @@ impl Stage {
         let Attributes { kind, mode: said, modified, .. } = arrived.attributes;
         let mode = self.mode(said, object.mode);
         let file = |bytes, sha256| Leaf::File { bytes, sha256, execute: mode & 0o100 != 0 };
+        let mut written = None;
         let leaf = match arrived.content {
             Content::Held(text) if kind == Kind::Link => {
                 let leaf = Leaf::Link { text: text.into() };
@@ -153,7 +154,8 @@ impl Stage {
                 leaf
             }
             Content::Held(bytes) => {
-                root.write_unwatched(name, &bytes, mode, modified)?;
+                let found = root.write_unwatched(name, &bytes, mode, modified)?;
+                written = Some((FileId::of(&found), mode));
                 file(bytes.len() as u64, Sha256::digest(&bytes).into())
             }
             Content::Filed { digest, size } => {
@@ -162,7 +164,7 @@ impl Stage {
             }
         };
         let said = said.filter(|_| kind == Kind::File).map(|_| mode);
-        Ok(Record { path: object.path.clone(), leaf, version: arrived.version, mode: said })
+        Ok(Record { path: object.path.clone(), leaf, version: arrived.version, mode: said, file: written })
     }
 }
 

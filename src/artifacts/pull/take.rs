@@ -225,10 +225,11 @@ impl Turn {
         options: &SyncOptions,
     ) -> Result<Self> {
         let mut ids = BTreeMap::new();
-        for Record { path, leaf, version, mode } in records {
+        for Record { path, leaf, version, mode, file } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
-            if let Ok(file) = staged.metadata(&path) {
-                ids.insert(path.clone(), (FileId::of(&file), file.mode() & 0o777));
+            let look = || staged.metadata(&path).ok().map(|file| (FileId::of(&file), file.mode() & 0o777));
+            if let Some(file) = file.or_else(look) {
+                ids.insert(path.clone(), file);
             }
             // This host has put it before it was cut off, and the guest has worked on since.
             if let Leaf::File { sha256, .. } = &leaf

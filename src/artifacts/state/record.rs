@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::base::FileId;
 use super::version::{
     Version, decode_number, decode_time, decode_version, encode_number, encode_time, encode_version,
 };
@@ -28,11 +29,13 @@ pub(crate) struct Record {
     pub(crate) version: Version,
     /// The mode that it says its file has.
     pub(crate) mode: Option<u32>,
+    /// Which file was made of it, with which mode. Not part of the line: whoever reads that must look.
+    pub(crate) file: Option<(FileId, u32)>,
 }
 
 impl Record {
     pub(crate) fn write_line(&self, out: &mut String) {
-        let Self { path, leaf, version, mode } = self;
+        let Self { path, leaf, version, mode, file: _ } = self;
         let (etag, put_at) = (encode_version(version.etag.as_deref()), encode_time(version.put_at));
         let (leaf, mode) = (leaf.encode(), encode_number(*mode));
         // Writing to a String cannot fail.
@@ -47,7 +50,7 @@ impl Record {
         let version = Version { etag, put_at: decode_time(words.next()?)? };
         let mode = decode_number(words.next()?)?;
         let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
-        words.next().is_none().then_some(Self { path, leaf, version, mode })
+        words.next().is_none().then_some(Self { path, leaf, version, mode, file: None })
     }
 }
 
@@ -75,7 +78,7 @@ mod tests {
         ) {
             let Ok(path) = GuestPath::try_from(path.as_slice()) else { return Ok(()) };
             let version = Version { etag: etag.map(Into::into), put_at };
-            let record = Record { path, leaf, version, mode };
+            let record = Record { path, leaf, version, mode, file: None };
             let mut line = String::new();
             record.write_line(&mut line);
             prop_assert_eq!(line.matches('\n').count(), 1);

@@ -16,7 +16,7 @@ use crate::root::access::{acl, times};
 use crate::root::metadata::{describe, describe_at};
 use crate::root::resolve::Handle;
 use crate::root::resolve::proc::own_descriptors;
-use crate::root::{Access, Durability};
+use crate::root::{Access, Durability, Metadata};
 
 /// A new file under its own name, and nothing else.
 const NAMED: OFlags =
@@ -120,18 +120,18 @@ impl<'a> Draft<'a> {
         access: Access,
         mode: u32,
         durability: Durability,
-    ) -> rustix::io::Result<()> {
+    ) -> rustix::io::Result<Metadata> {
+        let written = describe(self.file.as_fd())?;
         // The umask or a default of the directory may have taken from the mode.
-        let has_mode = describe(self.file.as_fd())?.mode() == mode;
-        if !has_mode || access.owner().is_some() || access.group().is_some() {
+        if written.mode() != mode || access.owner().is_some() || access.group().is_some() {
             give_access(self.file.as_fd(), access, mode)?;
         }
         self.make_durable(durability)?;
         self.temporary = None;
-        match &self.sync {
-            Some(dir) => retry_on_intr(|| fsync(dir)),
-            None => Ok(()),
+        if let Some(dir) = &self.sync {
+            retry_on_intr(|| fsync(dir))?;
         }
+        Ok(written)
     }
 
     /// Lets the file be last modified at `time`. A write after it changes that.
