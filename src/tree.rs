@@ -54,6 +54,7 @@ mod snapshot;
 #[cfg(feature = "artifacts")]
 mod stamp;
 mod stored;
+mod whole;
 
 #[cfg(feature = "artifacts")]
 pub(crate) use apply::{Places as MergePlaces, Theirs};
@@ -83,3 +84,5 @@ pub use snapshot::{Diff, Hashing, Snapshot};
 pub(crate) use stamp::{Digest, Stamp, digest, is_fresh, nanoseconds};
 #[cfg(feature = "artifacts")]
 pub(crate) use stored::{decode_path, encode_path, seal, unseal};
+#[cfg(feature = "artifacts")]
+pub(crate) use whole::Staged;

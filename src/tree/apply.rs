@@ -16,6 +16,7 @@ use super::journal::{SLOTS, Second, Settled, Slot, discard, gives_way, put_besid
 use super::leaf::Leaf;
 use super::plan::{Act, Keep, Step};
 use super::report::{Conflict, Merged, Why};
+use super::whole::{Staged, Wholes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{HardLinks, Rename, Root};
@@ -41,7 +42,16 @@ pub(crate) enum Theirs<'p> {
         not(feature = "artifacts"),
         expect(dead_code, reason = "only what comes from a store is the host's own")
     )]
-    Moved(&'p Root),
+    Moved(Staged<'p>),
+}
+
+impl<'p> Theirs<'p> {
+    fn root(self) -> &'p Root {
+        match self {
+            Self::Copied(root) => root,
+            Self::Moved(staged) => staged.root,
+        }
+    }
 }
 
 /// A merge under way.
@@ -59,6 +69,7 @@ pub(super) struct Applying<'p> {
     unsettled: bool,
     /// The directory in which something has arrived last: its path, theirs and ours.
     open: Option<(GuestPath, Root, Root)>,
+    wholes: Wholes,
 }
 
 /// Where something is that arrives.
@@ -82,12 +93,24 @@ impl<'p> Applying<'p> {
         let slots = places.work.descend(SLOTS)?.with_policy(policy);
         let conflicts = conflicts.into_iter().map(|conflict| (conflict.path.clone(), conflict)).collect();
         let (touched, undone) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self { places, slots, touched, merged, conflicts, undone, unsettled: false, open: None })
+        Ok(Self {
+            places,
+            slots,
+            touched,
+            merged,
+            conflicts,
+            undone,
+            unsettled: false,
+            open: None,
+            wholes: Wholes::default(),
+        })
     }
 
     /// Does all `steps`.
     pub(super) fn run(&mut self, steps: Vec<Step<'_>>, prune: impl Fn(&GuestPath) -> bool) -> Result<()> {
         self.touched = steps.iter().map(|step| step.path.clone()).collect();
+        let plain = steps.iter().filter(|step| self.is_plain(step)).map(|step| step.path.clone());
+        self.wholes = Wholes::new(plain.collect());
         let jobs = self.stage(steps);
         let slots: Vec<Slot> = jobs.iter().filter_map(|(_, slot)| slot.clone()).collect();
         if !slots.is_empty() {
@@ -150,7 +173,7 @@ impl<'p> Applying<'p> {
             || Error::new(OPERATION, path, ErrorKind::Busy).with_detail("changes while it is merged");
         let theirs = match self.places.theirs {
             Theirs::Copied(root) => root,
-            Theirs::Moved(root) => return root.rename_to(path, &self.slots, slot),
+            Theirs::Moved(staged) => return staged.root.rename_to(path, &self.slots, slot),
         };
         match leaf {
             Leaf::File { bytes, .. } => match theirs.copy_to(path, &self.slots, slot, *bytes) {
@@ -260,6 +283,12 @@ impl<'p> Applying<'p> {
     fn place(&mut self, path: &GuestPath, theirs: &Leaf) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
         if self.open.as_ref().is_none_or(|(open, ..)| *open != parent) {
+            if let Theirs::Moved(staged) = self.places.theirs
+                && self.wholes.bring(staged, self.places.ours, path)
+            {
+                self.merged.written += 1;
+                return Ok(());
+            }
             self.open = self.enter(path, parent, theirs)?;
         }
         let name = path.file_name().unwrap_or_default();
@@ -280,11 +309,11 @@ impl<'p> Applying<'p> {
         parent: GuestPath,
         leaf: &Leaf,
     ) -> Result<Option<(GuestPath, Root, Root)>> {
-        let Places { theirs: Theirs::Moved(theirs) | Theirs::Copied(theirs), ours, .. } = self.places;
+        let ours = self.places.ours;
         if reachable(ours, path, Whose::Theirs, &leaf.tag())? != *path {
             return Ok(None);
         }
-        let from = theirs.descend(&parent)?;
+        let from = self.places.theirs.root().descend(&parent)?;
         Ok(ours.descend(&parent).ok().map(|to| (parent, from, to)))
     }
 
@@ -295,10 +324,9 @@ impl<'p> Applying<'p> {
     }
 
     fn origin(&self, from: From<'_>, path: &GuestPath) -> (&Root, PathBuf) {
-        let (Theirs::Moved(theirs) | Theirs::Copied(theirs)) = self.places.theirs;
         match from {
             From::Slot(slot) => (&self.slots, slot.name()),
-            From::Theirs => (theirs, path.as_path().to_path_buf()),
+            From::Theirs => (self.places.theirs.root(), path.as_path().to_path_buf()),
         }
     }
 

@@ -26,7 +26,7 @@ use crate::artifacts::store::is_transient;
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::{Leaf, MergePlaces, Merged, Rules, Theirs, Tree, Why, merge_trees};
+use crate::tree::{Leaf, MergePlaces, Merged, Rules, Staged, Theirs, Tree, Why, merge_trees};
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;
@@ -54,7 +54,8 @@ impl Artifacts {
         let (options, progress) = (*options, self.client.progress.clone());
         blocking("publish", move || {
             progress.report(&Event::Entered(Step::Publishing));
-            let turn = turn.merge(&stage.tree()?, records, &options)?;
+            let all: Vec<GuestPath> = objects.iter().map(|object| object.path.clone()).collect();
+            let turn = turn.merge(Staged { root: &stage.tree()?, all: &all }, records, &options)?;
             Stage::clear(&turn.desk.places)?;
             sweep(&turn.desk.trash)?;
             Ok(turn)
@@ -218,16 +219,12 @@ impl Turn {
     }
 
     /// Merges what is staged into the workspace, and writes the base.
-    fn merge(
-        mut self,
-        staged: &crate::root::Root,
-        records: Vec<Record>,
-        options: &SyncOptions,
-    ) -> Result<Self> {
+    fn merge(mut self, staged: Staged<'_>, records: Vec<Record>, options: &SyncOptions) -> Result<Self> {
         let mut ids = BTreeMap::new();
         for Record { path, leaf, version, mode, file } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
-            let look = || staged.metadata(&path).ok().map(|file| (FileId::of(&file), file.mode() & 0o777));
+            let look =
+                || staged.root.metadata(&path).ok().map(|file| (FileId::of(&file), file.mode() & 0o777));
             if let Some(file) = file.or_else(look) {
                 ids.insert(path.clone(), file);
             }

@@ -12,11 +12,13 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "artifacts")]
+use crate::root::Metadata;
 use crate::root::access::{acl, times};
 use crate::root::metadata::{describe, describe_at};
 use crate::root::resolve::Handle;
 use crate::root::resolve::proc::own_descriptors;
-use crate::root::{Access, Durability, Metadata};
+use crate::root::{Access, Durability};
 
 /// A new file under its own name, and nothing else.
 const NAMED: OFlags =
