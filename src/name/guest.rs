@@ -19,6 +19,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::path::{OPERATION, check_path, kind_of_refused};
 use super::rules::Breach;
@@ -57,8 +58,8 @@ pub use spelling::Spelling;
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestPath {
-    /// Empty for the top.
-    bytes: Vec<u8>,
+    /// Empty for the top. Shared, since a tree and what is made of it have the same paths.
+    bytes: Arc<[u8]>,
 }
 
 impl GuestPath {
@@ -88,7 +89,7 @@ impl GuestPath {
             return Ok(Self::top());
         }
         match check_path(raw, check_component) {
-            Ok(()) => Ok(Self { bytes: raw.to_owned() }),
+            Ok(()) => Ok(Self { bytes: raw.into() }),
             Err(breach) => Err(breach.into_error(OPERATION, raw, kind_of_refused(raw))),
         }
     }
@@ -102,8 +103,8 @@ impl GuestPath {
     /// assert_eq!(GuestPath::top().components().count(), 0);
     /// ```
     #[must_use]
-    pub const fn top() -> Self {
-        Self { bytes: Vec::new() }
+    pub fn top() -> Self {
+        Self { bytes: Arc::default() }
     }
 
     /// Whether this is the directory that all paths start from.
@@ -230,7 +231,7 @@ impl GuestPath {
         let name = self.file_name()?;
         let above = self.bytes.len() - name.len();
         let parent = self.bytes.get(..above.saturating_sub(1)).unwrap_or_default();
-        Some(Self { bytes: parent.to_owned() })
+        Some(Self { bytes: parent.into() })
     }
 
     /// This path followed by `rest`: a name from a listing, or another path in its one form.
@@ -253,7 +254,7 @@ impl GuestPath {
         if self.is_top() || rest.is_top() {
             return Ok(if self.is_top() { rest } else { self.clone() });
         }
-        let bytes = [self.bytes.as_slice(), &rest.bytes].join(&b'/');
+        let bytes = [&*self.bytes, &rest.bytes].join(&b'/');
         Self::new(OsStr::from_bytes(&bytes))
     }
 
@@ -288,7 +289,7 @@ impl GuestPath {
     /// ```
     #[must_use]
     pub fn strip_prefix(&self, base: &Self) -> Option<Self> {
-        below(&self.bytes, &base.bytes).map(|rest| Self { bytes: rest.to_owned() })
+        below(&self.bytes, &base.bytes).map(|rest| Self { bytes: rest.into() })
     }
 }
 

@@ -60,31 +60,31 @@ impl TryFrom<&[u8]> for GuestPath {
 
 impl From<SafePath> for GuestPath {
     fn from(path: SafePath) -> Self {
-        Self { bytes: String::from(path).into_bytes() }
+        Self::from(&path)
     }
 }
 
 impl From<&SafePath> for GuestPath {
     fn from(path: &SafePath) -> Self {
-        Self { bytes: path.as_str().as_bytes().to_owned() }
+        Self { bytes: path.as_str().as_bytes().into() }
     }
 }
 
 impl From<SafeName> for GuestPath {
     fn from(name: SafeName) -> Self {
-        Self { bytes: String::from(name).into_bytes() }
+        Self::from(&name)
     }
 }
 
 impl From<&SafeName> for GuestPath {
     fn from(name: &SafeName) -> Self {
-        Self { bytes: name.as_str().as_bytes().to_owned() }
+        Self { bytes: name.as_str().as_bytes().into() }
     }
 }
 
 impl From<GuestPath> for PathBuf {
     fn from(path: GuestPath) -> Self {
-        if path.is_top() { Self::from(".") } else { OsString::from_vec(path.bytes).into() }
+        OsString::from_vec(path.as_bytes().to_owned()).into()
     }
 }
 

@@ -92,7 +92,7 @@ impl MountPoint {
     /// ```
     #[must_use]
     pub fn strip_prefix(&self, base: &Self) -> Option<GuestPath> {
-        base.strip(self.without_slash().as_bytes()).map(|path| GuestPath { bytes: path.to_owned() })
+        base.strip(self.without_slash().as_bytes()).map(|path| GuestPath { bytes: path.into() })
     }
 
     /// What follows this mount point in `path`, an absolute path in its one form without its first slash.

@@ -155,7 +155,7 @@ fn read<'m>(raw: &[u8], mounts: &'m [MountPoint], spelling: Spelling) -> Result<
         None => return Err(refused(OPERATION, raw, ErrorKind::Escape, outside(mounts))),
     };
     check_nul(text).and_then(|()| check_length(path)).map_err(refuse(ErrorKind::InvalidPath))?;
-    let read = Read { path: GuestPath { bytes: path.to_owned() }, mount };
+    let read = Read { path: GuestPath { bytes: path.into() }, mount };
     match spelling {
         Spelling::Lenient => Ok(read),
         Spelling::Strict => read.if_written(raw),
