@@ -88,6 +88,28 @@ async fn server_that_refuses_the_trial_of_many_gets_one_request_for_each() {
     assert_eq!(bucket.asked(Ask::Delete), 3);
 }
 
+/// Where nothing is compared, one object is removed by itself.
+#[tokio::test]
+async fn one_object_is_gone_whatever_the_server_does_with_a_removal_of_many() {
+    let another = "<Error><Key>nobody asked</Key><Code>InternalError</Code></Error>";
+    let answers = [
+        ("removes nothing", Answer::new(200, "<DeleteResult></DeleteResult>")),
+        ("names another", Answer::new(200, format!("<DeleteResult>{another}</DeleteResult>"))),
+        ("knows no such call", Answer::new(501, "")),
+    ];
+    for (name, answer) in answers {
+        let bucket = Bucket::new(move |request, _| match request.ask {
+            Ask::Delete if !request.body.is_empty() => Act::Refuse(answer.clone()),
+            _ => Act::Serve,
+        });
+        let bucket = bucket.careless();
+        let (_home, artifacts) = deleted(&bucket.source(), 5, 1).await;
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete() && report.deleted == 1, "{name}: {report:?}");
+        assert!(bucket.object("doomed0").is_none(), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn one_object_that_may_not_be_deleted_costs_one_object() {
     let answer = "<DeleteResult><Deleted><Key>sessions/s1/doomed0</Key></Deleted><Error>\

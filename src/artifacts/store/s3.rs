@@ -124,14 +124,18 @@ impl Backend for S3 {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        match key.ends_with('/') {
-            true => self.bucket.delete_marker(key).boxed(),
-            false => self.client.delete(key),
+        async move {
+            // A server that keeps files behind its keys may take one that is no path for another.
+            if !key.ends_with('/') {
+                location(key)?;
+            }
+            self.bucket.delete(key, None).await
         }
+        .boxed()
     }
 
     fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.bucket.delete_if(key, etag).boxed()
+        self.bucket.delete(key, Some(etag)).boxed()
     }
 
     fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
