@@ -12,6 +12,7 @@
 use percent_encoding::percent_decode;
 
 use super::xml::{self, Malformed};
+use crate::artifacts::store::bounded::VERSION_MAX;
 use crate::artifacts::store::object::Listed;
 
 /// What one page contains.
@@ -43,6 +44,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
             ["ListBucketResult", "Contents", "Key"] => object.key = Some(text),
             ["ListBucketResult", "Contents", "Size"] => {
                 object.size = Some(text.trim().parse().map_err(|_| "listing has a bad size")?);
+            }
+            ["ListBucketResult", "Contents", "ETag"] if text.len() > VERSION_MAX => {
+                return Err("listing has an overlong version");
             }
             ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(text),
             ["ListBucketResult", "Contents", "LastModified"] => {
@@ -176,6 +180,10 @@ mod tests {
             ("<Contents><Size>1</Size></Contents>", "listing has an object without key or size"),
             ("<Contents><Key>a</Key><Size>-1</Size></Contents>", "listing has a bad size"),
             ("<Contents><Key>a</Key><Size>99999999999999999999</Size></Contents>", "listing has a bad size"),
+            (
+                &format!("<Contents><ETag>{}</ETag></Contents>", "e".repeat(600)),
+                "listing has an overlong version",
+            ),
             ("<Contents><Key>&boom;</Key></Contents>", "answer has an unknown entity"),
             (&format!("<Prefix>{long}</Prefix>"), "answer has an overlong text"),
             ("<a><a><a><a><a><a><a><a></a></a></a></a></a></a></a></a>", "answer is nested too deep"),
