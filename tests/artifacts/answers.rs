@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use beneath::ErrorKind;
 use beneath::artifacts::conformance::Attributes;
-use beneath::artifacts::{Source, SyncOptions};
+use beneath::artifacts::{Retry, Source, SyncOptions};
+use beneath::{ErrorKind, GuestPath};
 
 use crate::bucket::{Act, Answer, Ask, Bucket, Request};
 use crate::servers;
@@ -91,6 +92,26 @@ async fn wrong_credentials_are_told_apart_on_a_real_server() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains(code), "{error}");
     }
+}
+
+#[tokio::test]
+async fn silence_of_who_gives_the_credentials_is_given_up_by_every_call() {
+    let silent = Bucket::new(|_, _| Act::Refuse(Answer::closed().then_silence()));
+    let builder = object_store::aws::AmazonS3Builder::new()
+        .with_bucket_name("bucket")
+        .with_region("us-east-1")
+        .with_metadata_endpoint(silent.url());
+    let retry = Retry::default().with_attempts(1).with_silence(Duration::from_millis(300));
+    let home = Home::new();
+    let artifacts = home.artifacts(&Source::s3(builder).unwrap()).with_retry(retry);
+    let (path, start) = (GuestPath::new("a").unwrap(), Instant::now());
+    let errors = [
+        artifacts.signed_url(&path, Duration::from_secs(1)).await.unwrap_err(),
+        artifacts.signed_download(&path, Duration::from_secs(1)).await.unwrap_err(),
+        artifacts.restore().await.unwrap_err(),
+    ];
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Io), "{errors:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
