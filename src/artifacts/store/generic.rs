@@ -7,8 +7,8 @@
 //!
 //! What remains: one planted key ends the listing. Stores with a file of their own list by raw keys.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +30,7 @@ use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, conditional_error, store_error};
 use super::object::{Body, Condition, Doomed, Head, Listed, same_version, strong};
 use super::retry::Retry;
+use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A store that is asked through its own client.
@@ -86,8 +87,7 @@ impl Generic {
     /// A store that holds every object in memory, so each goes in one request whatever its size.
     pub(super) fn memory(store: Arc<InMemory>) -> Self {
         let put = Conditions::both(Compares::InOneStep);
-        // It lives as long as this process, in one place.
-        let identity = Some(format!("memory {:p}", Arc::as_ptr(&store)));
+        let identity = Some(name_of(&store));
         let abilities = Abilities { put, whole: u64::MAX, ..ANY };
         Self { abilities, counts: false, identity, ..Self::new(store) }
     }
@@ -435,6 +435,20 @@ pub(super) fn location(key: &str) -> Result<StorePath> {
         _ => Err(Error::new("address", key, ErrorKind::InvalidPath)
             .with_detail("the store would take the key for another")),
     }
+}
+
+/// Which store in memory it is. Another one may get its address after it, and what is known of the first is on disk.
+fn name_of(store: &Arc<InMemory>) -> String {
+    static NAMES: std::sync::Mutex<Vec<(Weak<InMemory>, String)>> = std::sync::Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    names.retain(|(known, _)| known.strong_count() > 0);
+    if let Some((_, name)) = names.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(store)) {
+        return name.clone();
+    }
+    let name = unguessable().unwrap_or_else(|_| format!("{:p}", Arc::as_ptr(store)));
+    let name = format!("memory {name}");
+    names.push((Arc::downgrade(store), name.clone()));
+    name
 }
 
 /// A version in the form of every answer but a listing of Azure, which leaves the quotes out.
