@@ -184,11 +184,12 @@ impl Generic {
     }
 
     /// Whether the store says by its error that it keeps no attributes, and a file can go without. A link or a directory would
-    /// become a file.
+    /// become a file. All puts that were on their way when the first of them was answered are told the same.
     fn is_plain(&self, error: &StoreError, attributes: &Attributes) -> bool {
         let said =
             matches!(error, StoreError::NotImplemented { operation, .. } if operation.contains("attributes"));
-        said && !self.plain.swap(true, Ordering::Relaxed) && attributes.kind == Kind::File
+        self.plain.fetch_or(said, Ordering::Relaxed);
+        said && attributes.kind == Kind::File
     }
 
     /// The version of an object by the store's own count, where it has one.
@@ -459,6 +460,21 @@ fn quoted(etag: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_put_that_a_store_without_attributes_refuses_is_made_again_without_them() {
+        let store = Generic::new(Arc::new(InMemory::new()));
+        let refused =
+            StoreError::NotImplemented { operation: "attributes".into(), implementer: "store".into() };
+        let mut link = Attributes::NONE;
+        link.kind = Kind::Link;
+        assert!(!store.is_plain(&refused, &link), "it would become a file");
+        for _ in 0..2 {
+            assert!(store.is_plain(&refused, &Attributes::NONE));
+        }
+        let other = StoreError::NotImplemented { operation: "put".into(), implementer: "store".into() };
+        assert!(!store.is_plain(&other, &Attributes::NONE) && !store.abilities().attributes);
+    }
 
     #[test]
     fn key_that_the_store_would_rewrite_is_not_addressed() {
