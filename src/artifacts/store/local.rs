@@ -424,7 +424,9 @@ fn put_link(root: &Root, path: &str, text: &[u8], absent: bool) -> Result<Option
     match root.symlink(target, path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && !absent => {
             let name = unguessable().map_err(|errno| Error::from_errno("put", path, errno))?;
-            let draft = format!("{path}.{name}");
+            // As long as a name may be, whatever that of the link.
+            let directory = path.rsplit_once('/').map_or(String::new(), |(parent, _)| format!("{parent}/"));
+            let draft = format!("{directory}.beneath-{name}");
             root.symlink(target, &draft)?;
             root.rename_with(&draft, root, path, Rename::Replace).inspect_err(|_| {
                 // The first failure is the one to report.
