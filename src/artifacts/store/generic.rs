@@ -28,7 +28,7 @@ use tokio::sync::Mutex;
 use super::attributes::{Attributes, Dialect, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, conditional_error, store_error};
-use super::object::{Body, Condition, Doomed, Head, Listed, same_version, strong};
+use super::object::{Body, Condition, Doomed, Head, Listed, quoted, same_version, strong};
 use super::retry::Retry;
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
@@ -450,11 +450,6 @@ fn name_of(store: &Arc<InMemory>) -> String {
     let name = format!("memory {name}");
     names.push((Arc::downgrade(store), name.clone()));
     name
-}
-
-/// A version in the form of every answer but a listing of Azure, which leaves the quotes out.
-fn quoted(etag: String) -> String {
-    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use percent_encoding::percent_decode;
 
 use super::xml::{self, Malformed};
 use crate::artifacts::store::bounded::VERSION_MAX;
-use crate::artifacts::store::object::Listed;
+use crate::artifacts::store::object::{Listed, quoted};
 
 /// What one page contains.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -88,11 +88,6 @@ fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
     let key =
         if encoded { percent_decode(key.replace('+', " ").as_bytes()).collect() } else { key.into_bytes() };
     Ok(Listed { key, size, etag: object.etag.map(quoted), put_at: object.put_at })
-}
-
-/// A version as a header has it. Some servers leave the quotes out in a listing, and then it would be another one.
-fn quoted(etag: String) -> String {
-    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
 }
 
 /// Whether an encoder could have written the text: none leaves a space or what is not ASCII as it is, and none escapes a letter or
