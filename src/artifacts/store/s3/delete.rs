@@ -104,7 +104,9 @@ fn read_answer(subject: &str, answer: &[u8], objects: &[Doomed]) -> Result<Vec<R
             ["DeleteResult", kind @ ("Deleted" | "Error")] => {
                 let Entry { key, code } = std::mem::take(&mut entry);
                 let code = (*kind == "Error").then(|| code.unwrap_or_default());
-                outcomes.insert(key.unwrap_or_default(), code);
+                // Of two answers the worse counts.
+                let outcome: &mut Option<String> = outcomes.entry(key.unwrap_or_default()).or_default();
+                *outcome = code.or(outcome.take());
             }
             ["DeleteResult"] => whole = true,
             _ => {}
@@ -155,7 +157,7 @@ mod tests {
              <Error><Key>c</Key><Code>PreconditionFailed</Code><Message>m</Message></Error>\
              <Error><Key>d</Key><Code>AccessDenied</Code></Error><Error><Key>e</Key><Code>NoSuchKey</Code></Error>\
              <Error><Key>f</Key><Code>InternalError</Code></Error><Error><Key>g</Key></Error>\
-             <Deleted><Key>nobody asked</Key></Deleted></DeleteResult>";
+             <Deleted><Key>c</Key></Deleted><Deleted><Key>d</Key></Deleted><Deleted><Key>nobody asked</Key></Deleted></DeleteResult>";
         let objects = doomed(&["e", "a&b", "c", "d", "f", "g", "unmentioned"]);
         let outcomes = read_answer("k", answer.as_bytes(), &objects).unwrap();
         let kinds: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().err().map(Error::kind)).collect();
