@@ -154,7 +154,8 @@ impl Slot {
                 false if is_it(places.staging.descend(self.tree())) => {
                     swapped = places.staging.rename_to(self.tree(), &places.workspace, &self.name).is_ok();
                 }
-                false => {}
+                // The guest has taken the new one away. What it was exchanged for may still be read.
+                false => drop(self.set_aside(places, &places.staging, self.tree())?),
             }
             // Before its directory goes: what is staged next may get the same inode, and must not be taken for whole.
             let installed = if swapped { Some(swapping) } else { installed };
@@ -362,6 +363,23 @@ mod tests {
         assert!(places.workspace.remove_tree_contained("skill").unwrap().is_complete());
         assert!(slot.settle(&places, Duration::ZERO).unwrap().is_complete());
         assert!(!places.workspace.try_exists("skill").unwrap(), "a part of a version was put in place");
+    }
+
+    /// The host dies right after the exchange, and the guest takes the new version away.
+    #[test]
+    fn what_was_exchanged_is_set_aside_wherever_the_new_version_is() {
+        let (_dir, top, slot, places) = furnished();
+        places.staging.ensure_dir(slot.tree()).unwrap();
+        let dir = identity(&places.staging.descend(slot.tree()).unwrap()).unwrap();
+        let swapping = Some(Version { version: "2".into(), dir });
+        slot.note(&places, &Noted { installed: None, swapping }).unwrap();
+        assert!(slot.exchange(&places, &places.staging.descend(&slot.id).unwrap()).unwrap());
+        top.rename("area/skill", "area/away").unwrap();
+        let swept = slot.settle(&places, HELD).unwrap();
+        assert_eq!((swept.removed, swept.kept), (0, 1));
+        let aside = places.staging.list(&slot.id).unwrap().next().unwrap().unwrap();
+        let file = Path::new(&slot.id).join(aside.path()).join("SKILL.md");
+        assert_eq!(places.staging.read_contained(file, 9).unwrap(), b"old");
     }
 
     #[test]
