@@ -114,6 +114,22 @@ async fn silence_of_who_gives_the_credentials_is_given_up_by_every_call() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
+/// The client of S3 names itself by its bucket alone.
+#[test]
+fn a8_buckets_of_one_name_at_two_servers_are_two_stores() {
+    let [one, two] = [(); 2].map(|()| Bucket::new(|_, _| Act::Serve));
+    let key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    for with_key in [false, true] {
+        let identity = |bucket: &Bucket| {
+            let builder = bucket.builder();
+            let builder = if with_key { builder.with_ssec_encryption(key) } else { builder };
+            Source::s3(builder).unwrap().backend().identity()
+        };
+        assert_ne!(identity(&one), identity(&two), "{with_key}");
+        assert_eq!(identity(&one), identity(&one), "{with_key}");
+    }
+}
+
 #[tokio::test]
 async fn a29_redirect_is_followed_to_no_other_host() {
     // What a store must not be able to reach.

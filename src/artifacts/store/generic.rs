@@ -111,6 +111,12 @@ impl Generic {
         Self { counts: false, ..self }
     }
 
+    /// A store whose client does not say where it is.
+    #[cfg(feature = "aws")]
+    pub(super) fn at(self, url: String) -> Self {
+        Self { identity: Some(url), ..self }
+    }
+
     async fn get_whole(&self, key: &str, etag: Option<&str>) -> Result<Body> {
         let result = self.store.get(&location(key)?).await;
         let result = result.map_err(|error| store_error("get", key, error))?;

@@ -45,11 +45,11 @@ struct S3 {
 
 /// Opens the bucket that `builder` describes; by raw keys unless it needs more than a plain signature.
 pub(super) fn open(builder: AmazonS3Builder) -> Result<Arc<dyn Backend>> {
-    let (store, bucket) = Bucket::open(builder)?;
+    let (store, url, bucket) = Bucket::open(builder)?;
     let client = Generic::signing(Arc::new(store)).by_etags();
     Ok(match bucket {
         Some(bucket) => Arc::new(S3 { bucket: Arc::new(bucket), client }),
-        None => Arc::new(client),
+        None => Arc::new(client.at(url)),
     })
 }
 

@@ -59,8 +59,8 @@ impl HttpConnector for Shared {
 }
 
 impl Bucket {
-    /// Builds the store, and raw access to it unless the bucket needs more than a plain signature.
-    pub(super) fn open(builder: AmazonS3Builder) -> Result<(AmazonS3, Option<Self>)> {
+    /// Builds the store, with its URL, and raw access to it unless the bucket needs more than a plain signature.
+    pub(super) fn open(builder: AmazonS3Builder) -> Result<(AmazonS3, String, Option<Self>)> {
         let unsupported = |error| {
             Error::new("open", "bucket", ErrorKind::Unsupported)
                 .with_source(std::io::Error::other::<Box<dyn std::error::Error + Send + Sync>>(error))
@@ -89,7 +89,7 @@ impl Bucket {
             Some(client) if !special => Some(Self {
                 store: store.clone(),
                 client,
-                url,
+                url: url.clone(),
                 region,
                 signed,
                 requester_pays,
@@ -97,7 +97,7 @@ impl Bucket {
             }),
             _ => None,
         };
-        Ok((store, raw))
+        Ok((store, url, raw))
     }
 
     /// The URL of an object.
