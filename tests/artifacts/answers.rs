@@ -130,6 +130,35 @@ fn a8_buckets_of_one_name_at_two_servers_are_two_stores() {
     }
 }
 
+/// Whoever logs a session shows its source, too.
+#[tokio::test]
+async fn text_of_a_source_shows_no_credentials() {
+    let bucket = Bucket::new(|_, _| Act::Serve);
+    let s3 =
+        || bucket.builder().with_access_key_id("k").with_secret_access_key("secret").with_token("secret");
+    let options = object_store::ClientOptions::new().with_allow_http(true);
+    let options = options.with_proxy_url("http://user:secret@127.0.0.1:1");
+    #[cfg_attr(not(feature = "azure"), allow(unused_mut))]
+    let mut sources = vec![
+        Source::s3(s3()).unwrap(),
+        Source::s3(s3().with_client_options(options)).unwrap(),
+        Source::signing(Arc::new(s3().build().unwrap())),
+    ];
+    #[cfg(feature = "azure")]
+    {
+        use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+        let azure = MicrosoftAzureBuilder::new().with_account("account").with_container_name("bucket");
+        sources.push(Source::azure(azure.with_config(AzureConfigKey::SasKey, "sv=1&sig=secret")).unwrap());
+    }
+    for source in &sources {
+        let home = Home::new();
+        let upload = source.backend().begin("a", &Attributes::NONE).await;
+        let texts = [format!("{source:?}"), format!("{:?}", home.artifacts(source)), format!("{upload:?}")];
+        assert!(texts.iter().all(|text| !text.contains("secret")), "{texts:?}");
+    }
+    assert!(format!("{:?}", sources[0]).contains(&bucket.url()), "{:?}", sources[0]);
+}
+
 #[tokio::test]
 async fn a29_redirect_is_followed_to_no_other_host() {
     // What a store must not be able to reach.

@@ -7,6 +7,7 @@
 //!
 //! What remains: one planted key ends the listing. Stores with a file of their own list by raw keys.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -34,7 +35,6 @@ use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A store that is asked through its own client.
-#[derive(Debug)]
 pub(super) struct Generic {
     store: Arc<dyn ObjectStore>,
     abilities: Abilities,
@@ -48,6 +48,13 @@ pub(super) struct Generic {
     identity: Option<String>,
     #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     signer: Option<Arc<dyn Signer>>,
+}
+
+// The clients of some clouds show their keys and tokens.
+impl fmt::Debug for Generic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generic").field("identity", &self.identity()).finish_non_exhaustive()
+    }
 }
 
 /// The abilities of a store of which nothing is known.
@@ -371,10 +378,15 @@ impl Backend for Generic {
 }
 
 /// An upload in parts by the store's own client, which repeats a part as it is set up to.
-#[derive(Debug)]
 struct Upload {
     key: String,
     upload: Mutex<Box<dyn MultipartUpload>>,
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl Parts for Upload {
