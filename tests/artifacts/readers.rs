@@ -233,3 +233,27 @@ async fn a_clock_that_is_set_back_takes_no_version_from_its_readers() {
     drop(open);
     assert_eq!(bundles.sweep(Duration::ZERO).await.unwrap().removed, 1);
 }
+
+/// A power cut leaves a part of a note, or nothing of it.
+#[tokio::test]
+async fn a_note_that_is_damaged_keeps_no_version_from_being_installed() {
+    for damaged in ["", "\0\0\0\0", "beneath-bundle 2\nname\tpdf", "beneath-bundle 2\nswapping\t1\n"] {
+        let (home, source) = (Home::new(), support::memory());
+        two_versions(&source).await;
+        let bundles = bundles(&home, &source);
+        assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
+        let notes = fs::read_dir(home.path("state")).unwrap().map(|entry| entry.unwrap().path());
+        let note = notes.into_iter().find(|path| path.extension().is_none()).unwrap();
+        fs::write(&note, damaged).unwrap();
+        let installed = bundles.install_if_changed(&version(&bundles, "1").await).await;
+        assert_eq!(installed.unwrap().change, Change::Unchanged, "{damaged:?}");
+        fs::write(&note, damaged).unwrap();
+        let done = bundles.install(&version(&bundles, "2").await).await.unwrap();
+        assert!(
+            done.is_complete() && done.change == Change::Replaced { version: None },
+            "{damaged:?}: {done:?}"
+        );
+        assert_eq!(bundles.list().await.unwrap().entries.len(), 1, "{damaged:?}");
+        home.assert_clean();
+    }
+}

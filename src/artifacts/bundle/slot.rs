@@ -142,9 +142,22 @@ impl Slot {
         self.note(places, &Noted { installed, swapping: None })
     }
 
+    /// What is noted. A power cut may have left a part of a note: then nothing is, and what is installed is judged by its hashes.
+    fn read_or_forget(&self, places: &Places) -> Result<Noted> {
+        match self.read(places) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                // It may be what was replaced, which somebody may read.
+                self.set_aside(places, &places.staging, self.tree())?;
+                forget(&places.state, &self.id)?;
+                Ok(Noted::default())
+            }
+            noted => noted,
+        }
+    }
+
     /// Completes what an interrupted call has left, and removes the versions that are due. Nobody else is at work here.
     pub(super) fn settle(&self, places: &Places, grace: Duration) -> Result<Swept> {
-        let Noted { installed, swapping } = self.read(places)?;
+        let Noted { installed, swapping } = self.read_or_forget(places)?;
         if let Some(swapping) = swapping {
             let is_it =
                 |dir: Result<Root>| dir.and_then(|dir| identity(&dir)).is_ok_and(|dir| dir == swapping.dir);
