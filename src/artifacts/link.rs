@@ -48,7 +48,10 @@ impl Artifacts {
                 Error::new("sign", path, ErrorKind::TooLarge).with_detail("a link lasts at most seven days")
             );
         }
-        self.client.source.backend().sign(&self.client.prefix.key(path)?, valid, disposition).await
+        let (key, retry) = (self.client.prefix.key(path)?, self.client.retry);
+        // The credentials may be a service's to give, which can be silent.
+        let calls = retry.about(&self.client.progress, path).within(retry.silence());
+        calls.run(|_| self.client.source.backend().sign(&key, valid, disposition)).await
     }
 }
 

@@ -3,6 +3,8 @@
 mod answer;
 mod attributes;
 mod backend;
+#[cfg(feature = "client")]
+mod bounded;
 mod budget;
 #[cfg(feature = "client")]
 mod connect;

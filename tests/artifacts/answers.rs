@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use beneath::ErrorKind;
 use beneath::artifacts::conformance::Attributes;
-use beneath::artifacts::{Source, SyncOptions};
+use beneath::artifacts::{Retry, Source, SyncOptions};
+use beneath::{ErrorKind, GuestPath};
 
 use crate::bucket::{Act, Answer, Ask, Bucket, Request};
 use crate::servers;
@@ -91,6 +92,71 @@ async fn wrong_credentials_are_told_apart_on_a_real_server() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains(code), "{error}");
     }
+}
+
+#[tokio::test]
+async fn silence_of_who_gives_the_credentials_is_given_up_by_every_call() {
+    let silent = Bucket::new(|_, _| Act::Refuse(Answer::closed().then_silence()));
+    let builder = object_store::aws::AmazonS3Builder::new()
+        .with_bucket_name("bucket")
+        .with_region("us-east-1")
+        .with_metadata_endpoint(silent.url());
+    let retry = Retry::default().with_attempts(1).with_silence(Duration::from_millis(300));
+    let home = Home::new();
+    let artifacts = home.artifacts(&Source::s3(builder).unwrap()).with_retry(retry);
+    let (path, start) = (GuestPath::new("a").unwrap(), Instant::now());
+    let errors = [
+        artifacts.signed_url(&path, Duration::from_secs(1)).await.unwrap_err(),
+        artifacts.signed_download(&path, Duration::from_secs(1)).await.unwrap_err(),
+        artifacts.restore().await.unwrap_err(),
+    ];
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Io), "{errors:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+/// The client of S3 names itself by its bucket alone.
+#[test]
+fn a8_buckets_of_one_name_at_two_servers_are_two_stores() {
+    let [one, two] = [(); 2].map(|()| Bucket::new(|_, _| Act::Serve));
+    let key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    for with_key in [false, true] {
+        let identity = |bucket: &Bucket| {
+            let builder = bucket.builder();
+            let builder = if with_key { builder.with_ssec_encryption(key) } else { builder };
+            Source::s3(builder).unwrap().backend().identity()
+        };
+        assert_ne!(identity(&one), identity(&two), "{with_key}");
+        assert_eq!(identity(&one), identity(&one), "{with_key}");
+    }
+}
+
+/// Whoever logs a session shows its source, too.
+#[tokio::test]
+async fn text_of_a_source_shows_no_credentials() {
+    let bucket = Bucket::new(|_, _| Act::Serve);
+    let s3 =
+        || bucket.builder().with_access_key_id("k").with_secret_access_key("secret").with_token("secret");
+    let options = object_store::ClientOptions::new().with_allow_http(true);
+    let options = options.with_proxy_url("http://user:secret@127.0.0.1:1");
+    #[cfg_attr(not(feature = "azure"), allow(unused_mut))]
+    let mut sources = vec![
+        Source::s3(s3()).unwrap(),
+        Source::s3(s3().with_client_options(options)).unwrap(),
+        Source::signing(Arc::new(s3().build().unwrap())),
+    ];
+    #[cfg(feature = "azure")]
+    {
+        use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+        let azure = MicrosoftAzureBuilder::new().with_account("account").with_container_name("bucket");
+        sources.push(Source::azure(azure.with_config(AzureConfigKey::SasKey, "sv=1&sig=secret")).unwrap());
+    }
+    for source in &sources {
+        let home = Home::new();
+        let upload = source.backend().begin("a", &Attributes::NONE).await;
+        let texts = [format!("{source:?}"), format!("{:?}", home.artifacts(source)), format!("{upload:?}")];
+        assert!(texts.iter().all(|text| !text.contains("secret")), "{texts:?}");
+    }
+    assert!(format!("{:?}", sources[0]).contains(&bucket.url()), "{:?}", sources[0]);
 }
 
 #[tokio::test]

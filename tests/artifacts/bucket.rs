@@ -46,6 +46,8 @@ struct State {
     no_bulk: bool,
     /// The answer to all about scratch objects, if it is not served.
     probes: Option<Answer>,
+    /// Whether the answer to the next completion of a scratch object is lost.
+    loses_trial: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +70,9 @@ impl Bucket {
                     let before = bucket.begin(&request);
                     let serve = || bucket.state.lock().unwrap().serve(&request);
                     let refusal = || bucket.state.lock().unwrap().probes.clone();
+                    let loses = || std::mem::take(&mut bucket.state.lock().unwrap().loses_trial);
                     let act = match request.is_probe() {
+                        true if request.ask == Ask::Complete && loses() => Act::ServeAndSay(Answer::closed()),
                         true => refusal().map_or(Act::Serve, Act::Refuse),
                         false => judge(&request, before),
                     };
@@ -155,6 +159,12 @@ impl Bucket {
     /// The same bucket, which does not know a removal of many.
     pub(crate) fn without_bulk(self) -> Self {
         self.state.lock().unwrap().no_bulk = true;
+        self
+    }
+
+    /// The same bucket, which completes the next scratch object and does not say so.
+    pub(crate) fn losing_a_trial(self) -> Self {
+        self.state.lock().unwrap().loses_trial = true;
         self
     }
 

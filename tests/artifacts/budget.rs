@@ -6,11 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use beneath::artifacts::{Artifacts, Prefix, SyncOptions};
-use beneath::{Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+use beneath::artifacts::{Artifacts, Bundles, Prefix, SyncOptions};
+use beneath::{GuestPath, Root, SafeName, SafePath, SessionId, Sessions, SessionsConfig, ambient_authority};
 use nix::sys::resource::{Resource, setrlimit};
 
-use crate::support;
+use crate::bucket::{Act, Bucket};
+use crate::support::{self, Home};
 
 const VARIABLE: &str = "BENEATH_BUDGET_CHILD";
 const SESSIONS: usize = 200;
@@ -31,6 +32,48 @@ fn a32_two_hundred_sessions_at_once_have_descriptors_enough() {
 
 fn open_now() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A call that held one turn and waited for another would wait without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_for_one_object_and_one_call_is_enough_for_every_call() {
+    let plain = || Bucket::new(|_, _| Act::Serve);
+    for bucket in [plain(), plain().careless(), plain().without_bulk(), plain().weak()] {
+        let source = bucket.source().with_budget(1, 1);
+        ["skills/pdf/1/a", "skills/pdf/1/b"].iter().for_each(|key| bucket.plant(key));
+        let calls = (0..3).map(|n| {
+            let source = source.clone();
+            tokio::spawn(async move {
+                let home = Home::new();
+                let (session, options) = (support::session_at(&home.path("")), SyncOptions::default());
+                let prefix = Prefix::session(&SessionId::new(format!("n{n}")));
+                let artifacts = Artifacts::new(source.clone(), prefix, &session);
+                for file in 0..30 {
+                    std::fs::write(home.workspace(&format!("f{file}")), format!("{file}")).unwrap();
+                }
+                std::fs::write(home.workspace("large"), vec![1; 9 << 20]).unwrap();
+                std::fs::create_dir(home.workspace("empty")).unwrap();
+                assert!(artifacts.sync(&options).await.unwrap().is_complete());
+                (0..5).for_each(|file| std::fs::remove_file(home.workspace(&format!("f{file}"))).unwrap());
+                assert_eq!(artifacts.mirror(&options).await.unwrap().deleted, 5);
+                let path = GuestPath::new("put").unwrap();
+                assert!(artifacts.put(&path, "x").await.unwrap().is_complete());
+                assert!(artifacts.materialise(&path, &options).await.unwrap().is_some());
+                let _plan = artifacts.plan(&options).await.unwrap();
+                assert!(artifacts.restore().await.unwrap().is_complete());
+
+                let (other, skills) = (Home::new(), SafePath::new("skills").unwrap());
+                let places = support::places_at(&other.path(""));
+                let bundles = Bundles::new(source, Prefix::at(&skills), places).unwrap();
+                let [name, one] = ["pdf", "1"].map(|name| SafeName::new(name).unwrap());
+                let bundle = bundles.bundle(&name, &one).await.unwrap();
+                assert!(bundles.install_if_changed(&bundle).await.unwrap().is_complete());
+            })
+        });
+        let calls = futures_util::future::join_all(calls.collect::<Vec<_>>());
+        let done = tokio::time::timeout(std::time::Duration::from_secs(120), calls).await;
+        done.expect("the calls wait for each other").into_iter().for_each(Result::unwrap);
+    }
 }
 
 /// Not a test by itself: what the child runs.

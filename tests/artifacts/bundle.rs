@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use beneath::artifacts::{Bundle, Bundles, Change, Event, Manifest, ObjectLimits, Prefix, Source};
+use beneath::artifacts::{Bundle, Bundles, Change, Event, Manifest, ObjectLimits, Prefix, Retry, Source};
 use beneath::{ErrorKind, Root, SafeName, SafePath, ambient_authority};
 
+use crate::bucket::{Act, Answer, Ask, Bucket, Request};
 use crate::support::{self, Home};
 
 pub(crate) fn bundles_at(home: &std::path::Path, source: &Source) -> Bundles {
@@ -211,8 +214,6 @@ async fn planned_bytes_of_a_bundle_are_those_of_its_files() {
 
 #[tokio::test]
 async fn manifest_is_read_again_after_a_passing_fault() {
-    use crate::bucket::{Act, Answer, Ask, Bucket};
-
     let bucket = Bucket::new(|request, count| match request.ask == Ask::Get && count == 0 {
         true => Act::Refuse(Answer::cut(100, "cut")),
         false => Act::Serve,
@@ -223,4 +224,115 @@ async fn manifest_is_read_again_after_a_passing_fault() {
     let bundles = bundles(&home, &source);
     assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
     assert_eq!(home.tree()["pdf tools/SKILL.md"], b"one");
+}
+
+/// A bucket with one bundle and no manifest of it.
+fn without_manifest(judge: impl Fn(&Request, usize) -> Act + Send + Sync + 'static) -> Bucket {
+    let bucket = Bucket::new(judge);
+    bucket.plant("skills/pdf tools/1/SKILL.md");
+    bucket
+}
+
+fn retrying(attempts: u32) -> Retry {
+    Retry::default()
+        .with_attempts(attempts)
+        .with_pause(Duration::from_millis(5), Duration::from_millis(5))
+        .with_silence(Duration::from_millis(500))
+}
+
+#[tokio::test]
+async fn listing_of_a_bundle_is_asked_for_as_often_as_the_caller_says() {
+    for (fault, faults) in [(Answer::new(503, ""), 5), (Answer::closed().then_silence(), 2)] {
+        let bucket = without_manifest(move |request, count| match request.ask {
+            Ask::List if count < faults => Act::Refuse(fault.clone()),
+            _ => Act::Serve,
+        });
+        let (home, source) = (Home::new(), bucket.source());
+        let one = SafeName::new("1").unwrap();
+        let bundles = bundles(&home, &source);
+        let once = bundles.clone().with_retry(retrying(1));
+        assert_eq!(once.bundle(&name(), &one).await.unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(bucket.asked(Ask::List), 1);
+        let bundle = bundles.with_retry(retrying(8)).bundle(&name(), &one).await.unwrap();
+        assert_eq!(bundle.manifest.paths().count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn listing_of_a_bundle_that_does_not_end_is_given_up() {
+    for (key, size) in [("SKILL.md", 7), ("d/", 0)] {
+        let count = AtomicUsize::new(0);
+        let bucket = Bucket::new(move |request, _| match request.ask {
+            Ask::List => {
+                let token = format!("t{}", count.fetch_add(1, Ordering::SeqCst));
+                let object = format!("<Key>skills/pdf tools/1/{key}</Key><Size>{size}</Size>");
+                let object = format!("<Contents>{object}</Contents>").repeat(10);
+                let next = format!("<NextContinuationToken>{token}</NextContinuationToken>");
+                let page = format!("{object}<IsTruncated>true</IsTruncated>{next}");
+                Act::Refuse(Answer::new(200, format!("<ListBucketResult>{page}</ListBucketResult>")))
+            }
+            _ => Act::Serve,
+        });
+        let (home, source) = (Home::new(), bucket.source());
+        let bundles = bundles(&home, &source).with_limits(ObjectLimits::default().with_objects(100));
+        let (name, one) = (name(), SafeName::new("1").unwrap());
+        let made = tokio::time::timeout(Duration::from_secs(20), bundles.bundle(&name, &one)).await;
+        let error = made.expect("the listing is read without end").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooMany, "{key}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn short_body_without_a_length_makes_no_smaller_bundle() {
+    for has_manifest in [true, false] {
+        // Of the first body that is read only the beginning comes.
+        let bucket = Bucket::new(move |request, count| match (request.ask, count) {
+            (Ask::Get, 0) if has_manifest => {
+                let line = format!("{}  SKILL.md\n", "0".repeat(64));
+                Act::Refuse(Answer::new(200, line).without("Content-Length"))
+            }
+            // After the manifest, which is not there.
+            (Ask::Get, 1) if !has_manifest => Act::Refuse(Answer::new(200, "o").without("Content-Length")),
+            _ => Act::Serve,
+        });
+        let (home, source) = (Home::new(), bucket.source());
+        publish(&source, "1", &[("SKILL.md", b"one"), ("lib/a", b"two")]).await;
+        if !has_manifest {
+            support::delete_key(&source, "skills/pdf tools/1.sha256").await;
+        }
+        let bundles = bundles(&home, &source).with_retry(retrying(3));
+        let found = bundles.bundle(&name(), &SafeName::new("1").unwrap()).await.unwrap();
+        let wanted = support::memory();
+        publish(&wanted, "1", &[("SKILL.md", b"one"), ("lib/a", b"two")]).await;
+        let wanted = version(&bundles_at(&Home::new().path(""), &wanted), "1").await;
+        assert_eq!(found, wanted, "{has_manifest}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bundles_share_the_budget_of_their_source() {
+    let (now, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let bucket = Bucket::new(move |request, _| {
+        if request.ask == Ask::Get {
+            seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(5));
+            now.fetch_sub(1, Ordering::SeqCst);
+        }
+        Act::Serve
+    });
+    (0..40).for_each(|file| bucket.plant(&format!("skills/pdf tools/1/f{file}")));
+    let source = bucket.source().with_budget(2, 2);
+    let calls = (0..4).map(|_| {
+        let source = source.clone();
+        tokio::spawn(async move {
+            let home = Home::new();
+            let bundles = bundles(&home, &source);
+            bundles.bundle(&name(), &SafeName::new("1").unwrap()).await.unwrap().manifest.paths().count()
+        })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap(), 40);
+    }
+    assert!(most.load(Ordering::SeqCst) <= 2, "{most:?} objects on their way");
 }

@@ -93,6 +93,24 @@ async fn store_that_refuses_the_trial_is_looked_at_before_each_put() {
     assert_eq!(bucket.order(), [Ask::List, Ask::Head, Ask::Put]);
 }
 
+#[tokio::test]
+async fn completion_whose_answer_was_lost_is_no_proof_that_conditions_are_kept() {
+    let large = vec![7; (8 << 20) + 1];
+    for careless in [true, false] {
+        let bucket = Bucket::new(|_, _| Act::Serve).losing_a_trial();
+        let bucket = if careless { bucket.careless() } else { bucket };
+        let (home, source) = (Home::new(), bucket.source());
+        for (name, known) in [("first", false), ("second", true)] {
+            fs::write(home.workspace(name), &large).unwrap();
+            let report = mirror(&home, &source).await;
+            assert_eq!(report.uploaded, 1, "{report:?}");
+            // What was not found out is tried again by the next call.
+            let expected = u64::from(careless || !known);
+            assert_eq!(report.unconditional, expected, "{careless} {name}");
+        }
+    }
+}
+
 /// What each server does, and the sum of what was put without a comparison in one step.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a7_every_server_is_found_out() {

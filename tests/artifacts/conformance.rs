@@ -191,6 +191,19 @@ async fn store_that_lists_raw_keys_lists_every_planted_key() {
     assert_eq!(listed, names.map(|name| [b"raw/", name].concat()).into());
 }
 
+#[tokio::test]
+async fn link_of_any_name_takes_the_place_of_another_in_a_directory() {
+    let (home, source) = support::local();
+    let mut said = Attributes::NONE;
+    said.kind = Kind::Link;
+    for name in ["l".repeat(255), format!("d/{}", "l".repeat(255))] {
+        for text in ["one", "two"] {
+            source.backend().put(&name, text.into(), &said, Condition::Always).await.unwrap();
+            assert_eq!(std::fs::read_link(home.join(&name)).unwrap().to_str(), Some(text));
+        }
+    }
+}
+
 #[test]
 fn a_directory_that_cannot_be_opened_is_not_named_in_the_error() {
     let error = Source::local("/nowhere/in/particular", beneath::ambient_authority()).unwrap_err();

@@ -88,6 +88,31 @@ async fn server_that_refuses_the_trial_of_many_gets_one_request_for_each() {
     assert_eq!(bucket.asked(Ask::Delete), 3);
 }
 
+/// Where nothing is compared, one object is removed by itself.
+#[tokio::test]
+async fn one_object_is_gone_whatever_the_server_does_with_a_removal_of_many() {
+    let said = |kind: &str| {
+        let entry = format!("<{kind}><Key>nobody asked</Key><Code>InternalError</Code></{kind}>");
+        Answer::new(200, format!("<DeleteResult>{entry}</DeleteResult>"))
+    };
+    let answers = [
+        ("has removed another", said("Deleted")),
+        ("has not removed another", said("Error")),
+        ("knows no such call", Answer::new(501, "")),
+    ];
+    for (name, answer) in answers {
+        let bucket = Bucket::new(move |request, _| match request.ask {
+            Ask::Delete if !request.body.is_empty() => Act::Refuse(answer.clone()),
+            _ => Act::Serve,
+        });
+        let bucket = bucket.careless();
+        let (_home, artifacts) = deleted(&bucket.source(), 5, 1).await;
+        let report = mirror(&artifacts).await;
+        assert!(report.is_complete() && report.deleted == 1, "{name}: {report:?}");
+        assert!(bucket.object("doomed0").is_none(), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn one_object_that_may_not_be_deleted_costs_one_object() {
     let answer = "<DeleteResult><Deleted><Key>sessions/s1/doomed0</Key></Deleted><Error>\
@@ -116,6 +141,28 @@ async fn lost_answer_to_a_removal_of_many_is_settled_by_what_is_there() {
     let report = mirror(&artifacts).await;
     assert!(report.is_complete() && report.deleted == 3, "{report:?}");
     assert_eq!(bucket.keys().len(), 5);
+}
+
+/// A removal of many can fail for minutes, and the objects were compared before it.
+#[tokio::test]
+async fn object_that_comes_while_a_removal_of_many_fails_stays() {
+    for (status, fails) in [(503, 4), (501, 1)] {
+        let bucket_of = Arc::new(std::sync::Mutex::new(None::<Bucket>));
+        let other = Arc::clone(&bucket_of);
+        let bucket = Bucket::new(move |request, count| match request.ask {
+            Ask::Delete if count < fails => {
+                other.lock().unwrap().as_ref().unwrap().plant("sessions/s1/doomed1");
+                Act::Refuse(Answer::new(status, ""))
+            }
+            _ => Act::Serve,
+        });
+        let bucket = bucket.careless();
+        *bucket_of.lock().unwrap() = Some(bucket.clone());
+        let (_home, artifacts) = deleted(&bucket.source(), 5, 3).await;
+        let report = mirror(&artifacts).await;
+        assert_eq!((report.deleted, report.conflicts.len()), (2, 1), "{status}: {report:?}");
+        assert_eq!(bucket.object("doomed1").unwrap(), b"planted");
+    }
 }
 
 #[tokio::test]

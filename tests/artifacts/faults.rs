@@ -8,7 +8,7 @@ use beneath::ErrorKind;
 use beneath::artifacts::{Event, ObjectLimits, Retry, SyncOptions};
 
 use crate::bucket::{Answer, Ask, Bucket, page};
-use crate::support::Home;
+use crate::support::{Home, SCRATCH};
 
 fn quick() -> Retry {
     Retry::default()
@@ -71,14 +71,36 @@ async fn listing_that_does_not_end_is_given_up() {
             ),
         ),
     ];
-    for (name, bucket) in buckets {
+    // The same object, which is none of a file, behind tokens that are always new.
+    let other = |name: &'static str, key: String, size: usize| {
+        let count = AtomicUsize::new(0);
+        let list = move |_: Option<&str>| {
+            let token = format!("t{}", count.fetch_add(1, Ordering::SeqCst));
+            page(&[(key.as_str(), size); 10], Some(&token))
+        };
+        (name, Bucket::scripted(list, |_, _| Answer::closed()))
+    };
+    let others = [
+        other("the session itself for ever", String::new(), 0),
+        other("a directory for ever", "d/".to_owned(), 0),
+        other("a directory with content for ever", "d/".to_owned(), 1),
+        other("no directory for ever", "../".to_owned(), 0),
+        other("scratch objects for ever", format!("{SCRATCH}{}", "0a".repeat(16)), 1),
+    ];
+    for (name, bucket) in buckets.into_iter().chain(others) {
         let home = Home::new();
         let limits = ObjectLimits::default().with_objects(100);
         let artifacts = home.artifacts(&bucket.source()).with_limits(limits).with_retry(quick());
-        let error = match artifacts.restore().await {
+        let restored = tokio::time::timeout(Duration::from_secs(20), artifacts.restore()).await;
+        let error = match restored.unwrap_or_else(|_| panic!("{name}: it is read without end")) {
             Err(error) => error,
             // What was listed up to there is tried, and nothing is taken for absent.
-            Ok(report) => report.refused().next().unwrap().1.clone(),
+            Ok(report) => {
+                let mut errors = report.refused().map(|(_, error)| error.clone());
+                errors
+                    .find(|error| error.kind() == ErrorKind::TooMany)
+                    .unwrap_or_else(|| panic!("{name}: {report:?}"))
+            }
         };
         assert_eq!(error.kind(), ErrorKind::TooMany, "{name}: {error}");
     }

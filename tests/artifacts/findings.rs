@@ -241,6 +241,21 @@ async fn a8_state_of_another_prefix_or_store_is_no_base() {
 }
 
 #[tokio::test]
+async fn a8_store_in_memory_is_no_other_that_was_at_its_address() {
+    let (home, mut known) = (Home::new(), std::collections::BTreeSet::new());
+    fs::write(home.workspace("a"), "only copy").unwrap();
+    for round in 0..20 {
+        let source = support::memory();
+        assert!(known.insert(source.backend().identity()), "{round}: it had that name before");
+        let report = home.artifacts(&source).sync(&SyncOptions::default()).await.unwrap();
+        assert!(report.is_complete() && report.uploaded == 1, "{round}: {report:?}");
+    }
+    let store = std::sync::Arc::new(object_store::memory::InMemory::new());
+    let [one, two] = [(); 2].map(|()| beneath::artifacts::Source::memory(store.clone()).backend().identity());
+    assert_eq!(one, two);
+}
+
+#[tokio::test]
 async fn a9_what_one_host_deletes_and_the_other_edits_is_reported_and_stays() {
     let (one, source, first) = mirrored(3).await;
     let two = Home::new();

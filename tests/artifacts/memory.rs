@@ -5,11 +5,12 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
-use beneath::artifacts::{Source, SyncOptions};
+use beneath::artifacts::{Retry, Source, SyncOptions};
 use object_store::local::LocalFileSystem;
 
-use crate::bucket::{Answer, Bucket, page};
+use crate::bucket::{Act, Answer, Ask, Bucket, page};
 use crate::support::{self, Home};
 
 const VARIABLE: &str = "BENEATH_MEMORY_CHILD";
@@ -63,12 +64,19 @@ fn a30_two_hundred_thousand_hostile_keys_are_counted_and_not_remembered() {
     run("hostile");
 }
 
+#[test]
+fn answer_without_an_end_is_never_in_memory() {
+    run("endless");
+}
+
 /// Not a test by itself: what the children run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Ok(task) = std::env::var(VARIABLE) else { return };
-    if task == "hostile" {
-        return hostile().await;
+    match task.as_str() {
+        "hostile" => return hostile().await,
+        "endless" => return endless().await,
+        _ => {}
     }
     let home = Home::new();
     let remote = home.path("remote");
@@ -159,4 +167,29 @@ async fn hostile() {
     assert!(report.removed == 0 && home.tree().len() == 1 && !report.is_complete());
     println!("hostile: 200,000 keys, {} KiB more at the peak", used >> 10);
     assert!(used < ALLOWED, "{} MiB more", used >> 20);
+}
+
+/// A refusal, and an answer that is no object, to each kind of request that the store's own client makes.
+async fn endless() {
+    let retry = Retry::default().with_attempts(1).with_silence(Duration::from_secs(2));
+    let kinds = [Ask::Put, Ask::Create, Ask::Part, Ask::Head, Ask::Delete];
+    for (ask, status) in kinds.into_iter().flat_map(|ask| [(ask, 400), (ask, 500), (ask, 200)]) {
+        let answer = Answer::new(status, "").with("ETag", "\"e\"").then_bytes_for_ever();
+        let bucket = Bucket::new(move |request, _| match request.ask == ask {
+            true if status == 200 => Act::ServeAndSay(answer.clone()),
+            true => Act::Refuse(answer.clone()),
+            false => Act::Serve,
+        });
+        let (home, source) = (Home::new(), bucket.source());
+        std::fs::write(home.workspace("small"), "small").unwrap();
+        std::fs::write(home.workspace("large"), vec![1; 9 << 20]).unwrap();
+        let artifacts = home.artifacts(&source).with_retry(retry);
+        let before = reset();
+        let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        std::fs::remove_file(home.workspace("small")).unwrap();
+        let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        let used = peak() - before;
+        println!("endless {status} to {ask:?}: {} KiB more at the peak", used >> 10);
+        assert!(used < ALLOWED, "{status} to {ask:?}: {} MiB more", used >> 20);
+    }
 }

@@ -36,6 +36,8 @@ fn url_that_is_more_than_a_bucket_and_a_path_is_refused_and_not_repeated() {
         ("s3:///path", ErrorKind::InvalidPath),
         ("s3://AKIA:secret@bucket/path", ErrorKind::InvalidPath),
         ("s3://bucket:443/path", ErrorKind::InvalidPath),
+        ("s3://../path", ErrorKind::InvalidPath),
+        ("s3://./path", ErrorKind::InvalidPath),
         ("s3://bucket/a//b", ErrorKind::InvalidPath),
         ("s3://bucket/../other", ErrorKind::InvalidPath),
         ("s3://bucket/a?secret=1", ErrorKind::InvalidPath),

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use beneath::artifacts::conformance::{Attributes, Condition};
 use beneath::artifacts::{Prefer, SyncOptions};
+use futures_util::TryStreamExt as _;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::support::{self, Home};
@@ -230,4 +232,32 @@ async fn mirror_uploads_no_host_file_that_is_linked_for_an_instant() {
         caught
     });
     assert!(caught > 0, "the guest caught no reader that counts: the race is not one");
+}
+
+/// Another host replaces the object again and again. Whoever took its version for that of the own content would overwrite it later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_that_a_put_returns_is_never_that_of_what_came_after_it() {
+    let (home, source) = support::local();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let other = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            fs::write(home.join("draft"), "theirs").unwrap();
+            fs::rename(home.join("draft"), home.join("a")).unwrap();
+        }
+    });
+    let (store, mut wrong, mut put) = (source.backend(), 0, 0);
+    for _ in 0..3000 {
+        let version = store.put("a", "ours".into(), &Attributes::NONE, Condition::Always).await;
+        // One that was replaced at once says so.
+        let Ok(version) = version else { continue };
+        put += 1;
+        if let Ok(body) = store.get("a", version.as_deref()).await {
+            let content = body.chunks.try_collect::<Vec<_>>().await.unwrap().concat();
+            wrong += u32::from(content != b"ours");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+    assert!(put > 0 && wrong == 0, "{wrong} of {put} versions were those of another host");
 }

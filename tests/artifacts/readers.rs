@@ -209,3 +209,51 @@ async fn a_key_that_is_no_path_makes_no_manifest() {
     assert_eq!(refused.kind(), ErrorKind::InvalidPath, "{refused}");
     assert!(Manifest::parse("").is_ok(), "a bundle may be empty, if its manifest says so");
 }
+
+/// What was set aside then has a time from the future.
+#[tokio::test]
+async fn a_clock_that_is_set_back_takes_no_version_from_its_readers() {
+    let (home, source) = (Home::new(), support::memory());
+    two_versions(&source).await;
+    let bundles = bundles(&home, &source).with_grace(LONG);
+    assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
+    let open = bundles.open(&name()).await.unwrap();
+    let guest = Root::open_ambient(home.workspace("pdf tools"), ambient_authority()).unwrap();
+    assert!(bundles.install(&version(&bundles, "2").await).await.unwrap().is_complete());
+    let slot = fs::read_dir(home.path("staging")).unwrap().next().unwrap().unwrap().path();
+    let aside = fs::read_dir(&slot).unwrap().next().unwrap().unwrap();
+    let name = aside.file_name().into_string().unwrap();
+    let [old, time, random] = name.splitn(3, '-').collect::<Vec<_>>().try_into().unwrap();
+    let later = time.parse::<u64>().unwrap() + 60;
+    fs::rename(aside.path(), slot.join(format!("{old}-{later}-{random}"))).unwrap();
+    assert_eq!(bundles.sweep(LONG).await.unwrap().kept, 1);
+    assert!(is_whole(&by_handle(open.root())) && guest.read_contained("lib/a", 9).is_ok());
+    // Whoever has it open keeps it, whatever its age.
+    assert_eq!(bundles.sweep(Duration::ZERO).await.unwrap().kept, 1);
+    drop(open);
+    assert_eq!(bundles.sweep(Duration::ZERO).await.unwrap().removed, 1);
+}
+
+/// A power cut leaves a part of a note, or nothing of it.
+#[tokio::test]
+async fn a_note_that_is_damaged_keeps_no_version_from_being_installed() {
+    for damaged in ["", "\0\0\0\0", "beneath-bundle 2\nname\tpdf", "beneath-bundle 2\nswapping\t1\n"] {
+        let (home, source) = (Home::new(), support::memory());
+        two_versions(&source).await;
+        let bundles = bundles(&home, &source);
+        assert!(bundles.install(&version(&bundles, "1").await).await.unwrap().is_complete());
+        let notes = fs::read_dir(home.path("state")).unwrap().map(|entry| entry.unwrap().path());
+        let note = notes.into_iter().find(|path| path.extension().is_none()).unwrap();
+        fs::write(&note, damaged).unwrap();
+        let installed = bundles.install_if_changed(&version(&bundles, "1").await).await;
+        assert_eq!(installed.unwrap().change, Change::Unchanged, "{damaged:?}");
+        fs::write(&note, damaged).unwrap();
+        let done = bundles.install(&version(&bundles, "2").await).await.unwrap();
+        assert!(
+            done.is_complete() && done.change == Change::Replaced { version: None },
+            "{damaged:?}: {done:?}"
+        );
+        assert_eq!(bundles.list().await.unwrap().entries.len(), 1, "{damaged:?}");
+        home.assert_clean();
+    }
+}

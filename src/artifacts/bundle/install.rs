@@ -153,7 +153,8 @@ impl Bundles {
         let path = GuestPath::new(format!("{}/{}.sha256", name.as_str(), version.as_str()))?;
         let key = self.client.prefix.key(&path)?;
         let read = |_| async {
-            let mut body = self.client.source.backend().get(&key, None).await?;
+            let store = self.client.source.backend();
+            let mut body = store.get(&key, None).await?;
             let mut text = Vec::new();
             while let Some(chunk) = body.chunks.next().await {
                 text.extend_from_slice(&chunk?);
@@ -161,10 +162,23 @@ impl Bundles {
                     return Err(Error::new("read manifest", &path, ErrorKind::TooLarge));
                 }
             }
-            Ok(text)
+            // The first lines of a manifest are a manifest, too.
+            let size = match body.size {
+                Some(size) => Some(size),
+                None => store.head(&key).await?.map(|object| object.size),
+            };
+            match size == Some(text.len() as u64) {
+                true => Ok(text),
+                false => {
+                    Err(Error::new("read manifest", &path, ErrorKind::Io).with_detail("body ends early"))
+                }
+            }
         };
         let limit = self.client.retry.deadline(MANIFEST_MAX as u64);
-        let text = match self.client.retry.about(&self.client.progress, &path).within(limit).run(read).await {
+        let leave = self.client.source.leave().await;
+        let text = self.client.retry.about(&self.client.progress, &path).within(limit).run(read).await;
+        drop(leave);
+        let text = match text {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let manifest = self.make_manifest(&home(name, version)?).await?.ok_or(error)?;
                 return Ok(Bundle { name: name.clone(), version: version.clone(), manifest });
@@ -314,11 +328,11 @@ impl Bundles {
     /// The bytes of a version as the store lists them; 0 if it does not. Only for the listener.
     async fn listed_bytes(&self, bundle: &Bundle, home: &Prefix) -> u64 {
         let limit = usize::try_from(self.client.limits.objects).unwrap_or(usize::MAX);
-        let mut listed = std::pin::pin!(self.client.source.list(home).take(limit));
+        let retry = self.client.retry;
+        let listed = self.client.source.backend().list(home.as_str(), retry);
+        let mut listed = std::pin::pin!(listed.take(limit));
         let mut bytes = 0_u64;
-        while let Ok(Some(Ok(object))) =
-            tokio::time::timeout(self.client.retry.silence(), listed.next()).await
-        {
+        while let Ok(Some(Ok(object))) = tokio::time::timeout(retry.whole(), listed.next()).await {
             let path = object.key.strip_prefix(home.as_str().as_bytes());
             let path = path.and_then(|path| SafePath::new(std::str::from_utf8(path).ok()?).ok());
             if path.is_some_and(|path| bundle.manifest.files.contains_key(&path)) {

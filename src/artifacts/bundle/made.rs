@@ -21,21 +21,21 @@ impl Bundles {
         let prefix = self.client.prefix.join(home);
         let limits = self.client.limits;
         let mut paths: BTreeMap<GuestPath, u64> = BTreeMap::new();
-        let mut listed = self.client.source.list(&prefix);
-        loop {
-            let next = async { Ok(listed.next().await) };
-            let Some(object) = within(self.client.retry.silence(), OPERATION, home, next).await? else {
-                break;
-            };
-            let object = object?;
+        let (retry, mut seen) = (self.client.retry, 0_u64);
+        let mut listed = self.client.source.backend().list(prefix.as_str(), retry);
+        let wait = retry.whole();
+        while let Some(object) =
+            within(wait, OPERATION, home, async { listed.next().await.transpose() }).await?
+        {
+            seen += 1;
+            if seen > limits.objects {
+                return Err(Error::new(OPERATION, home, ErrorKind::TooMany));
+            }
             // What consoles make for a directory.
             if object.size == 0 && object.key.ends_with(b"/") {
                 continue;
             }
             paths.insert(prefix.path(&object.key)?, object.size);
-            if paths.len() as u64 > limits.objects {
-                return Err(Error::new(OPERATION, home, ErrorKind::TooMany));
-            }
         }
         if paths.is_empty() {
             return Ok(None);
@@ -44,9 +44,9 @@ impl Bundles {
         let prefix = &prefix;
         let hashes = stream::iter(paths).map(|(path, size)| async move {
             let key = prefix.key(&path)?;
-            let limit = self.client.retry.deadline(size);
-            let calls = self.client.retry.about(&self.client.progress, &path).within(limit);
-            let hash = calls.run(|_| self.hash(&key, &path, taken)).await?;
+            let _leave = self.client.source.leave().await;
+            let calls = retry.about(&self.client.progress, &path).within(retry.deadline(size));
+            let hash = calls.run(|_| self.hash(&key, (&path, size), taken)).await?;
             // A manifest has no names but safe ones.
             Ok::<_, Error>((SafePath::new(&path.as_path().to_string_lossy())?, hash))
         });
@@ -59,9 +59,9 @@ impl Bundles {
         Ok(Some(Manifest { files }))
     }
 
-    async fn hash(&self, key: &str, path: &GuestPath, taken: &AtomicU64) -> Result<Digest> {
+    async fn hash(&self, key: &str, (path, listed): (&GuestPath, u64), taken: &AtomicU64) -> Result<Digest> {
         let mut body = self.client.source.backend().get(key, None).await?;
-        let (mut hash, mut size) = (Sha256::new(), 0_u64);
+        let (mut hash, mut size, whole) = (Sha256::new(), 0_u64, body.size.unwrap_or(listed));
         while let Some(chunk) = body.chunks.next().await {
             let chunk = chunk?;
             size += chunk.len() as u64;
@@ -71,6 +71,10 @@ impl Bundles {
             }
             hash.update(&chunk);
         }
-        Ok(hash.finalize().into())
+        match size == whole {
+            true => Ok(hash.finalize().into()),
+            false => Err(Error::new(OPERATION, path, ErrorKind::Io)
+                .with_detail(format!("body ends after {size} of {whole} bytes"))),
+        }
     }
 }

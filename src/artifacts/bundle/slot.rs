@@ -142,9 +142,22 @@ impl Slot {
         self.note(places, &Noted { installed, swapping: None })
     }
 
+    /// What is noted. A power cut may have left a part of a note: then nothing is, and what is installed is judged by its hashes.
+    fn read_or_forget(&self, places: &Places) -> Result<Noted> {
+        match self.read(places) {
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                // It may be what was replaced, which somebody may read.
+                self.set_aside(places, &places.staging, self.tree())?;
+                forget(&places.state, &self.id)?;
+                Ok(Noted::default())
+            }
+            noted => noted,
+        }
+    }
+
     /// Completes what an interrupted call has left, and removes the versions that are due. Nobody else is at work here.
     pub(super) fn settle(&self, places: &Places, grace: Duration) -> Result<Swept> {
-        let Noted { installed, swapping } = self.read(places)?;
+        let Noted { installed, swapping } = self.read_or_forget(places)?;
         if let Some(swapping) = swapping {
             let is_it =
                 |dir: Result<Root>| dir.and_then(|dir| identity(&dir)).is_ok_and(|dir| dir == swapping.dir);
@@ -154,7 +167,8 @@ impl Slot {
                 false if is_it(places.staging.descend(self.tree())) => {
                     swapped = places.staging.rename_to(self.tree(), &places.workspace, &self.name).is_ok();
                 }
-                false => {}
+                // The guest has taken the new one away. What it was exchanged for may still be read.
+                false => drop(self.set_aside(places, &places.staging, self.tree())?),
             }
             // Before its directory goes: what is staged next may get the same inode, and must not be taken for whole.
             let installed = if swapped { Some(swapping) } else { installed };
@@ -305,11 +319,12 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// How long ago `aside`, a time and something random, was. One from the future is of a clock that was wrong: old.
+/// How long ago `aside`, a time and something random, was. The clock may have been set back since; a time that is further ahead than
+/// that is of a clock that was wrong: old.
 fn age(aside: &str) -> Duration {
     let at = aside.split('-').next().and_then(|seconds| seconds.parse::<u64>().ok());
-    let age = at.and_then(|at| now().checked_sub(at));
-    age.map_or(Duration::MAX, Duration::from_secs)
+    let Some(at) = at.filter(|at| *at < now().saturating_add(HELD.as_secs())) else { return Duration::MAX };
+    Duration::from_secs(now().saturating_sub(at))
 }
 
 /// Whether somebody reads it. Whoever opens it while the answer is no finds that it is not at its name.
@@ -363,6 +378,23 @@ mod tests {
         assert!(!places.workspace.try_exists("skill").unwrap(), "a part of a version was put in place");
     }
 
+    /// The host dies right after the exchange, and the guest takes the new version away.
+    #[test]
+    fn what_was_exchanged_is_set_aside_wherever_the_new_version_is() {
+        let (_dir, top, slot, places) = furnished();
+        places.staging.ensure_dir(slot.tree()).unwrap();
+        let dir = identity(&places.staging.descend(slot.tree()).unwrap()).unwrap();
+        let swapping = Some(Version { version: "2".into(), dir });
+        slot.note(&places, &Noted { installed: None, swapping }).unwrap();
+        assert!(slot.exchange(&places, &places.staging.descend(&slot.id).unwrap()).unwrap());
+        top.rename("area/skill", "area/away").unwrap();
+        let swept = slot.settle(&places, HELD).unwrap();
+        assert_eq!((swept.removed, swept.kept), (0, 1));
+        let aside = places.staging.list(&slot.id).unwrap().next().unwrap().unwrap();
+        let file = Path::new(&slot.id).join(aside.path()).join("SKILL.md");
+        assert_eq!(places.staging.read_contained(file, 9).unwrap(), b"old");
+    }
+
     #[test]
     fn swap_that_fails_half_way_puts_the_old_version_back() {
         let (_dir, top, slot, places) = furnished();
@@ -373,9 +405,10 @@ mod tests {
     }
 
     #[test]
-    fn a_time_from_the_future_is_old() {
+    fn a_time_from_the_far_future_is_old() {
         assert_eq!(age("x"), Duration::MAX);
-        assert_eq!(age(&format!("{}-x", now() + 100)), Duration::MAX);
+        assert_eq!(age(&format!("{}-x", now() + 2 * HELD.as_secs())), Duration::MAX);
+        assert_eq!(age(&format!("{}-x", u64::MAX)), Duration::MAX);
         assert!(age(&format!("{}-x", now())) < Duration::from_secs(9));
     }
 }

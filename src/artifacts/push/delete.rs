@@ -205,7 +205,13 @@ impl Uploader {
     ) -> Result<bool> {
         let answer = match answer {
             Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Unsupported) => {
-                self.remove_one(job, key, deletes).await
+                // The comparison before is as old as all the attempts that have failed since.
+                let may_remove =
+                    deletes.one == Compares::InOneStep || self.owns(key, &job.path, &job.known).await?;
+                match may_remove {
+                    true => self.remove_one(job, key, deletes).await,
+                    false => Err(changed("delete", key)),
+                }
             }
             answer => answer,
         };

@@ -14,16 +14,19 @@ use std::time::Duration;
 use object_store::client::{ClientOptions, HttpClient, HttpConnector, ReqwestConnector};
 use object_store::{ClientConfigKey, Error, Result};
 
-/// Makes clients that follow no redirect.
+use super::bounded::bounded;
+
+/// Makes clients that follow no redirect, and whose answers have [bounds](super::bounded).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Strict;
 
 impl HttpConnector for Strict {
     fn connect(&self, options: &ClientOptions) -> Result<HttpClient> {
-        match is_readable(options) {
-            true => Ok(HttpClient::new(client(options)?)),
-            false => ReqwestConnector::default().connect(options),
-        }
+        let client = match is_readable(options) {
+            true => HttpClient::new(client(options)?),
+            false => ReqwestConnector::default().connect(options)?,
+        };
+        Ok(bounded(client))
     }
 }
 

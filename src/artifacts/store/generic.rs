@@ -7,8 +7,9 @@
 //!
 //! What remains: one planted key ends the listing. Stores with a file of their own list by raw keys.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,12 +29,12 @@ use tokio::sync::Mutex;
 use super::attributes::{Attributes, Dialect, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, conditional_error, store_error};
-use super::object::{Body, Condition, Doomed, Head, Listed, same_version, strong};
+use super::object::{Body, Condition, Doomed, Head, Listed, quoted, same_version, strong};
 use super::retry::Retry;
+use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A store that is asked through its own client.
-#[derive(Debug)]
 pub(super) struct Generic {
     store: Arc<dyn ObjectStore>,
     abilities: Abilities,
@@ -47,6 +48,13 @@ pub(super) struct Generic {
     identity: Option<String>,
     #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     signer: Option<Arc<dyn Signer>>,
+}
+
+// The clients of some clouds show their keys and tokens.
+impl fmt::Debug for Generic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generic").field("identity", &self.identity()).finish_non_exhaustive()
+    }
 }
 
 /// The abilities of a store of which nothing is known.
@@ -86,8 +94,7 @@ impl Generic {
     /// A store that holds every object in memory, so each goes in one request whatever its size.
     pub(super) fn memory(store: Arc<InMemory>) -> Self {
         let put = Conditions::both(Compares::InOneStep);
-        // It lives as long as this process, in one place.
-        let identity = Some(format!("memory {:p}", Arc::as_ptr(&store)));
+        let identity = Some(name_of(&store));
         let abilities = Abilities { put, whole: u64::MAX, ..ANY };
         Self { abilities, counts: false, identity, ..Self::new(store) }
     }
@@ -109,6 +116,12 @@ impl Generic {
     #[cfg(feature = "aws")]
     pub(super) fn by_etags(self) -> Self {
         Self { counts: false, ..self }
+    }
+
+    /// A store whose client does not say where it is.
+    #[cfg(feature = "aws")]
+    pub(super) fn at(self, url: String) -> Self {
+        Self { identity: Some(url), ..self }
     }
 
     async fn get_whole(&self, key: &str, etag: Option<&str>) -> Result<Body> {
@@ -184,11 +197,12 @@ impl Generic {
     }
 
     /// Whether the store says by its error that it keeps no attributes, and a file can go without. A link or a directory would
-    /// become a file.
+    /// become a file. All puts that were on their way when the first of them was answered are told the same.
     fn is_plain(&self, error: &StoreError, attributes: &Attributes) -> bool {
         let said =
             matches!(error, StoreError::NotImplemented { operation, .. } if operation.contains("attributes"));
-        said && !self.plain.swap(true, Ordering::Relaxed) && attributes.kind == Kind::File
+        self.plain.fetch_or(said, Ordering::Relaxed);
+        said && attributes.kind == Kind::File
     }
 
     /// The version of an object by the store's own count, where it has one.
@@ -364,10 +378,15 @@ impl Backend for Generic {
 }
 
 /// An upload in parts by the store's own client, which repeats a part as it is set up to.
-#[derive(Debug)]
 struct Upload {
     key: String,
     upload: Mutex<Box<dyn MultipartUpload>>,
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("key", &self.key).finish_non_exhaustive()
+    }
 }
 
 impl Parts for Upload {
@@ -437,14 +456,38 @@ pub(super) fn location(key: &str) -> Result<StorePath> {
     }
 }
 
-/// A version in the form of every answer but a listing of Azure, which leaves the quotes out.
-fn quoted(etag: String) -> String {
-    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
+/// Which store in memory it is. Another one may get its address after it, and what is known of the first is on disk.
+fn name_of(store: &Arc<InMemory>) -> String {
+    static NAMES: std::sync::Mutex<Vec<(Weak<InMemory>, String)>> = std::sync::Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    names.retain(|(known, _)| known.strong_count() > 0);
+    if let Some((_, name)) = names.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(store)) {
+        return name.clone();
+    }
+    let name = unguessable().unwrap_or_else(|_| format!("{:p}", Arc::as_ptr(store)));
+    let name = format!("memory {name}");
+    names.push((Arc::downgrade(store), name.clone()));
+    name
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_put_that_a_store_without_attributes_refuses_is_made_again_without_them() {
+        let store = Generic::new(Arc::new(InMemory::new()));
+        let refused =
+            StoreError::NotImplemented { operation: "attributes".into(), implementer: "store".into() };
+        let mut link = Attributes::NONE;
+        link.kind = Kind::Link;
+        assert!(!store.is_plain(&refused, &link), "it would become a file");
+        for _ in 0..2 {
+            assert!(store.is_plain(&refused, &Attributes::NONE));
+        }
+        let other = StoreError::NotImplemented { operation: "put".into(), implementer: "store".into() };
+        assert!(!store.is_plain(&other, &Attributes::NONE) && !store.abilities().attributes);
+    }
 
     #[test]
     fn key_that_the_store_would_rewrite_is_not_addressed() {

@@ -169,7 +169,7 @@ impl Backend for Local {
             Kind::Directory => root.ensure_dir(path.trim_end_matches('/')).map(|_| None),
             Kind::Link => put_link(&root, &path, &content, absent),
             Kind::File => {
-                let mut draft = Draft::new(root, path, attributes)?;
+                let mut draft = Draft::new(&root, path, attributes)?;
                 draft.write(&content)?;
                 draft.publish(absent)
             }
@@ -183,7 +183,7 @@ impl Backend for Local {
     ) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
         let attributes = attributes.clone();
         self.on("put", key, |root, path| {
-            let draft = Mutex::new(Some(Draft::new(root, path, attributes)?));
+            let draft = Mutex::new(Some(Draft::new(&root, path, attributes)?));
             Ok(Box::new(Upload(draft)) as Box<dyn Parts>)
         })
     }
@@ -267,13 +267,12 @@ impl Parts for Upload {
 /// A file on its way, unnamed until it is published.
 #[derive(Debug)]
 struct Draft {
-    root: Arc<Root>,
     path: String,
     file: Option<NewFile>,
 }
 
 impl Draft {
-    fn new(root: Arc<Root>, path: String, attributes: Attributes) -> Result<Self> {
+    fn new(root: &Root, path: String, attributes: Attributes) -> Result<Self> {
         let options = WriteOptions::default().over_read_only();
         let options = attributes.mode.map_or(options, |mode| options.with_mode(mode));
         let mut tries = 0;
@@ -291,7 +290,7 @@ impl Draft {
             Some(time) => file.with_modified(time),
             None => file,
         };
-        Ok(Self { root, path, file: Some(file) })
+        Ok(Self { path, file: Some(file) })
     }
 
     fn write(&mut self, part: &[u8]) -> Result<()> {
@@ -302,17 +301,19 @@ impl Draft {
     /// Gives the file its name, with `absent` only if that is free, and returns its version.
     fn publish(&mut self, absent: bool) -> Result<Option<String>> {
         let leaf = self.path.rsplit('/').next().unwrap_or_default();
-        match self.file.take() {
+        // Of the file itself: what has its name by now may be another host's, and then so is its version.
+        let file = match self.file.take() {
             Some(mut file) if absent => {
                 if let Err(error) = file.commit_as(leaf) {
                     self.file = Some(file);
                     return Err(error);
                 }
+                file.seen()?
             }
-            Some(file) => file.commit_replace()?,
+            Some(file) => file.commit_replace_seen()?,
             None => return Err(Error::new("put", &self.path, ErrorKind::Io).with_detail("is published")),
-        }
-        Ok(Some(version(self.root.open_contained(&self.path)?.metadata())))
+        };
+        Ok(Some(version(&file)))
     }
 }
 
@@ -423,7 +424,9 @@ fn put_link(root: &Root, path: &str, text: &[u8], absent: bool) -> Result<Option
     match root.symlink(target, path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && !absent => {
             let name = unguessable().map_err(|errno| Error::from_errno("put", path, errno))?;
-            let draft = format!("{path}.{name}");
+            // As long as a name may be, whatever that of the link.
+            let directory = path.rsplit_once('/').map_or(String::new(), |(parent, _)| format!("{parent}/"));
+            let draft = format!("{directory}.beneath-{name}");
             root.symlink(target, &draft)?;
             root.rename_with(&draft, root, path, Rename::Replace).inspect_err(|_| {
                 // The first failure is the one to report.

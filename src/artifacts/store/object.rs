@@ -79,6 +79,11 @@ pub(crate) fn same_version(one: &str, other: &str) -> bool {
     bare(one) == bare(other)
 }
 
+/// A version as a header has it. Azure and some servers of S3 leave the quotes out elsewhere, and then it would be another one.
+pub(super) fn quoted(etag: String) -> String {
+    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
+}
+
 /// The version without the mark of a weak one, which no condition would hold for.
 pub(super) fn strong(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag)

@@ -80,7 +80,9 @@ impl Source {
 
 /// Whether it is a name that a cloud may have given, and not a user, a password or a port.
 fn is_bucket(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.$".contains(&byte))
+    // A bucket of dots would be a step in the path of the endpoint, and the first of each key the bucket.
+    name.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '$')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.$".contains(&byte))
 }
 
 fn below(path: &str) -> Result<Option<SafePath>> {

@@ -45,11 +45,11 @@ struct S3 {
 
 /// Opens the bucket that `builder` describes; by raw keys unless it needs more than a plain signature.
 pub(super) fn open(builder: AmazonS3Builder) -> Result<Arc<dyn Backend>> {
-    let (store, bucket) = Bucket::open(builder)?;
+    let (store, url, bucket) = Bucket::open(builder)?;
     let client = Generic::signing(Arc::new(store)).by_etags();
     Ok(match bucket {
         Some(bucket) => Arc::new(S3 { bucket: Arc::new(bucket), client }),
-        None => Arc::new(client),
+        None => Arc::new(client.at(url)),
     })
 }
 
@@ -124,14 +124,18 @@ impl Backend for S3 {
     }
 
     fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        match key.ends_with('/') {
-            true => self.bucket.delete_marker(key).boxed(),
-            false => self.client.delete(key),
+        async move {
+            // A server that keeps files behind its keys may take one that is no path for another.
+            if !key.ends_with('/') {
+                location(key)?;
+            }
+            self.bucket.delete(key, None).await
         }
+        .boxed()
     }
 
     fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.bucket.delete_if(key, etag).boxed()
+        self.bucket.delete(key, Some(etag)).boxed()
     }
 
     fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {

@@ -1,13 +1,19 @@
 //! A file that is written bit by bit and appears whole.
 
 use std::io;
+#[cfg(feature = "artifacts")]
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "artifacts")]
+use crate::root::Metadata;
 use crate::root::Root;
+#[cfg(feature = "artifacts")]
+use crate::root::metadata::describe;
 use crate::root::resolve::Handle;
 use crate::root::resolve::path::subject;
 use crate::root::resolve::path::{Checked, Meant};
@@ -264,6 +270,23 @@ impl NewFile {
     /// # Races
     /// As [`Root::replace`].
     pub fn commit_replace(mut self) -> Result<()> {
+        self.publish_over()
+    }
+
+    /// The same, and returns what the file is then.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn commit_replace_seen(mut self) -> Result<Metadata> {
+        self.publish_over()?;
+        self.seen()
+    }
+
+    /// What the file is, by its handle: another one may have its name by now.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn seen(&self) -> Result<Metadata> {
+        describe(self.draft.as_fd()).map_err(|errno| Error::from_errno("stat", &self.subject, errno))
+    }
+
+    fn publish_over(&mut self) -> Result<()> {
         let leaf = std::mem::take(&mut self.leaf);
         self.publish(self.finish.mode_over(self.draft.dir(), &leaf), |draft| draft.publish_over(&leaf))
     }

@@ -1,5 +1,6 @@
 //! Requests of our own, with the endpoint, credentials and HTTP client of the store.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +31,6 @@ const KEY: &AsciiSet = &QUERY.remove(b'/');
 const REFUSAL_MAX: usize = 16 << 10;
 
 /// A bucket.
-#[derive(Debug)]
 pub(super) struct Bucket {
     pub(super) store: AmazonS3,
     client: HttpClient,
@@ -40,6 +40,13 @@ pub(super) struct Bucket {
     signed: bool,
     requester_pays: bool,
     pub(super) clock: Clock,
+}
+
+// The client shows the proxy and the headers that it was given, with the passwords in them.
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 /// Keeps the client that the store connects, so that raw requests share its pool and its settings.
@@ -59,8 +66,8 @@ impl HttpConnector for Shared {
 }
 
 impl Bucket {
-    /// Builds the store, and raw access to it unless the bucket needs more than a plain signature.
-    pub(super) fn open(builder: AmazonS3Builder) -> Result<(AmazonS3, Option<Self>)> {
+    /// Builds the store, with its URL, and raw access to it unless the bucket needs more than a plain signature.
+    pub(super) fn open(builder: AmazonS3Builder) -> Result<(AmazonS3, String, Option<Self>)> {
         let unsupported = |error| {
             Error::new("open", "bucket", ErrorKind::Unsupported)
                 .with_source(std::io::Error::other::<Box<dyn std::error::Error + Send + Sync>>(error))
@@ -89,7 +96,7 @@ impl Bucket {
             Some(client) if !special => Some(Self {
                 store: store.clone(),
                 client,
-                url,
+                url: url.clone(),
                 region,
                 signed,
                 requester_pays,
@@ -97,7 +104,7 @@ impl Bucket {
             }),
             _ => None,
         };
-        Ok((store, raw))
+        Ok((store, url, raw))
     }
 
     /// The URL of an object.

@@ -52,15 +52,6 @@ impl Bucket {
             _ => Err(refusal("head", key, response).await.into_error("head", key)),
         }
     }
-
-    pub(super) async fn delete_marker(&self, key: &str) -> Result<()> {
-        let request = request("delete", key, Method::DELETE, &self.object(key)?, HttpRequestBody::empty())?;
-        let response = self.execute("delete", key, request).await?;
-        match response.status() {
-            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-            _ => Err(refusal("delete", key, response).await.into_error("delete", key)),
-        }
-    }
 }
 
 fn header(response: &HttpResponse, name: HeaderName) -> Option<String> {

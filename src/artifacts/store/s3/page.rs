@@ -12,7 +12,8 @@
 use percent_encoding::percent_decode;
 
 use super::xml::{self, Malformed};
-use crate::artifacts::store::object::Listed;
+use crate::artifacts::store::bounded::VERSION_MAX;
+use crate::artifacts::store::object::{Listed, quoted};
 
 /// What one page contains.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -34,15 +35,18 @@ struct Object {
 pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
     let mut object = Object::default();
     let mut objects = Vec::new();
-    let (mut truncated, mut token, mut encoded, mut whole) = (false, None, false, false);
+    let (mut truncated, mut token, mut encoded, mut whole) = (None, None, false, false);
     xml::read(bytes, |names, text| {
         match names {
-            ["ListBucketResult", "IsTruncated"] => truncated = text == "true",
+            ["ListBucketResult", "IsTruncated"] => truncated = Some(is_true(text.trim())?),
             ["ListBucketResult", "NextContinuationToken"] => token = Some(text),
             ["ListBucketResult", "EncodingType"] => encoded = text == "url",
             ["ListBucketResult", "Contents", "Key"] => object.key = Some(text),
             ["ListBucketResult", "Contents", "Size"] => {
                 object.size = Some(text.trim().parse().map_err(|_| "listing has a bad size")?);
+            }
+            ["ListBucketResult", "Contents", "ETag"] if text.len() > VERSION_MAX => {
+                return Err("listing has an overlong version");
             }
             ["ListBucketResult", "Contents", "ETag"] => object.etag = Some(text),
             ["ListBucketResult", "Contents", "LastModified"] => {
@@ -55,15 +59,25 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
         }
         Ok(())
     })?;
-    let next = match (truncated, token) {
+    let next = match (truncated, token.filter(|token| !token.is_empty())) {
         _ if !whole => return Err("answer is no listing"),
-        (false, _) => None,
-        (true, Some(token)) if !token.is_empty() => Some(token),
-        (true, _) => return Err("listing goes on without a token"),
+        (Some(false), _) => None,
+        (Some(true), None) => return Err("listing goes on without a token"),
+        // A token alone says that there is more as well.
+        (_, token) => token,
     };
     let encoded = encoded && objects.iter().all(|object| object.key.as_deref().is_none_or(could_be_encoded));
     let objects = objects.into_iter().map(|object| listed(object, encoded));
     Ok(Page { objects: objects.collect::<Result<_, _>>()?, next })
+}
+
+/// What an answer says that is neither must not end a listing: what follows would look deleted.
+fn is_true(text: &str) -> Result<bool, Malformed> {
+    match () {
+        () if text.eq_ignore_ascii_case("true") => Ok(true),
+        () if text.eq_ignore_ascii_case("false") => Ok(false),
+        () => Err("listing does not say whether it goes on"),
+    }
 }
 
 fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
@@ -74,11 +88,6 @@ fn listed(object: Object, encoded: bool) -> Result<Listed, Malformed> {
     let key =
         if encoded { percent_decode(key.replace('+', " ").as_bytes()).collect() } else { key.into_bytes() };
     Ok(Listed { key, size, etag: object.etag.map(quoted), put_at: object.put_at })
-}
-
-/// A version as a header has it. Some servers leave the quotes out in a listing, and then it would be another one.
-fn quoted(etag: String) -> String {
-    if etag.ends_with('"') { etag } else { format!("\"{etag}\"") }
 }
 
 /// Whether an encoder could have written the text: none leaves a space or what is not ASCII as it is, and none escapes a letter or
@@ -168,14 +177,33 @@ mod tests {
     }
 
     #[test]
+    fn page_is_the_last_only_if_nothing_says_that_there_is_more() {
+        let token = "<NextContinuationToken>t</NextContinuationToken>";
+        let none = "<NextContinuationToken></NextContinuationToken>";
+        let says = |text: &str, rest: &str| format!("<IsTruncated>{text}</IsTruncated>{rest}");
+        for body in [token.to_owned(), says("True", token), says(" true\n", token), says("TRUE", token)] {
+            assert_eq!(page(&body).unwrap().next.as_deref(), Some("t"), "{body}");
+        }
+        for body in [none.to_owned(), says("False", none), says("false", token), String::new()] {
+            assert_eq!(page(&body).unwrap().next, None, "{body}");
+        }
+    }
+
+    #[test]
     fn malformed_pages_are_refused_with_a_reason() {
         let long = "x".repeat(5000);
         let cases = [
             ("<IsTruncated>true</IsTruncated>", "listing goes on without a token"),
+            ("<IsTruncated>1</IsTruncated>", "listing does not say whether it goes on"),
+            ("<IsTruncated></IsTruncated>", "listing does not say whether it goes on"),
             ("<Contents><Key>a</Key></Contents>", "listing has an object without key or size"),
             ("<Contents><Size>1</Size></Contents>", "listing has an object without key or size"),
             ("<Contents><Key>a</Key><Size>-1</Size></Contents>", "listing has a bad size"),
             ("<Contents><Key>a</Key><Size>99999999999999999999</Size></Contents>", "listing has a bad size"),
+            (
+                &format!("<Contents><ETag>{}</ETag></Contents>", "e".repeat(600)),
+                "listing has an overlong version",
+            ),
             ("<Contents><Key>&boom;</Key></Contents>", "answer has an unknown entity"),
             (&format!("<Prefix>{long}</Prefix>"), "answer has an overlong text"),
             ("<a><a><a><a><a><a><a><a></a></a></a></a></a></a></a></a>", "answer is nested too deep"),
