@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use beneath::GuestPath;
-use beneath::artifacts::{Event, Prefer, Step, SyncOptions, Take};
+use beneath::artifacts::{Deletions, Event, Prefer, Step, SyncOptions, Take};
 
 use crate::bucket::{Act, Answer, Ask, Bucket, page};
 use crate::support::{self, Home};
@@ -302,4 +302,54 @@ async fn object_that_this_host_has_put_before_it_died_is_no_conflict() {
     let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
     assert!(report.is_complete(), "{report:?} {:?}", home.tree());
     assert_eq!(support::objects(&bucket.source()).await, home.tree());
+}
+
+/// No more than a thousand files are removed by one call, and the others did not count.
+#[tokio::test]
+async fn most_of_what_the_store_has_lost_is_held_however_much_that_is() {
+    let (home, source) = (Home::new(), support::memory());
+    let name = |n: usize| format!("f{n:04}");
+    for n in 0..2100 {
+        fs::write(home.workspace(&name(n)), name(n)).unwrap();
+    }
+    let artifacts = home.artifacts(&source);
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    for n in 0..1500 {
+        support::delete_key(&source, &format!("{}{}", support::prefix(), name(n))).await;
+    }
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.removed, report.is_complete(), home.tree().len()), (0, false, 2100));
+    // Somebody looks at what is held, and lets it through.
+    for _ in 0..4 {
+        let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+        let approval = report.held.first().map(|held| Deletions::Approved(held.approval));
+        let options = SyncOptions::default().with_deletions(approval.unwrap_or_default());
+        let _report = artifacts.pull(&options).await.unwrap();
+    }
+    assert_eq!(home.tree(), support::objects(&source).await);
+}
+
+/// An object that could not be asked for did not count either.
+#[tokio::test]
+async fn most_of_what_the_store_has_lost_is_held_also_if_some_cannot_be_asked_for() {
+    let lost = Arc::new(AtomicBool::new(false));
+    let losing = Arc::clone(&lost);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::Head if losing.load(Ordering::SeqCst) && request.key.ends_with('0') => {
+            Act::Refuse(Answer::new(403, ""))
+        }
+        _ => Act::Serve,
+    });
+    let (home, source) = (Home::new(), bucket.source());
+    for n in 0..100 {
+        fs::write(home.workspace(&format!("f{n:02}")), format!("{n}")).unwrap();
+    }
+    let artifacts = home.artifacts(&source);
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    for n in 0..55 {
+        support::delete_key(&source, &format!("{}f{n:02}", support::prefix())).await;
+    }
+    lost.store(true, Ordering::SeqCst);
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.removed, report.is_complete(), home.tree().len()), (0, false, 100), "{report:?}");
 }

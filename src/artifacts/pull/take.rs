@@ -45,7 +45,7 @@ impl Artifacts {
             let Some(object) = objects.get(index) else { continue };
             self.note_failure(&mut turn, &object.path, error);
         }
-        self.ask_for_removed(&mut turn).await;
+        let waiting = self.ask_for_removed(&mut turn).await;
         if options.withholds(&turn.report) {
             // What is staged is listed in the log, and the next call goes on from there.
             turn.report.withheld = records.len() as u64;
@@ -54,7 +54,7 @@ impl Artifacts {
         let (options, progress) = (*options, self.client.progress.clone());
         blocking("publish", move || {
             progress.report(&Event::Entered(Step::Publishing));
-            let turn = turn.merge(&stage.tree()?, records, &options)?;
+            let turn = turn.merge(&stage.tree()?, records, &waiting, &options)?;
             Stage::clear(&turn.desk.places)?;
             sweep(&turn.desk.trash)?;
             Ok(turn)
@@ -143,32 +143,40 @@ impl Artifacts {
         Ok(wrong)
     }
 
-    /// Asks for each object that the listing lacks and whose file is here: a listing may be stale or cut short.
-    async fn ask_for_removed(&self, turn: &mut Turn) {
-        let gone = turn.gone();
-        for (path, _) in gone.iter().skip(REMOVALS) {
+    /// Asks for each object that the listing lacks and whose file is here: a listing may be stale or cut short. Returns what may be
+    /// gone as well, and stays for now.
+    async fn ask_for_removed(&self, turn: &mut Turn) -> Vec<Leaf> {
+        let mut gone = turn.gone();
+        let mut waiting = gone.split_off(gone.len().min(REMOVALS));
+        for (path, _) in &waiting {
             turn.remote.unknown.insert(path.clone());
             turn.report.pending += 1;
         }
-        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|(path, leaf)| async move {
+        let asked = stream::iter(gone).map(|(path, leaf)| async move {
             let _leave = self.client.source.leave().await;
             let asked = match self.client.key(&path, &leaf) {
                 Ok(key) => self.client.head(&path, &key).await,
                 Err(error) => Err(error),
             };
-            (path, asked)
+            (path, leaf, asked)
         });
         let mut asked = std::pin::pin!(asked.buffer_unordered(self.client.concurrency));
-        while let Some((path, found)) = asked.next().await {
+        while let Some((path, leaf, found)) = asked.next().await {
             let error = match found {
                 Ok(None) => continue,
                 Ok(Some(_)) => Error::new("list", &path, ErrorKind::Busy)
                     .with_detail("the store has it, and does not list it"),
-                Err(error) => error,
+                Err(error) => {
+                    waiting.push((path.clone(), leaf));
+                    error
+                }
             };
             turn.remote.unknown.insert(path.clone());
             turn.report.failed.add(&path, error);
         }
+        // One that has changed here is not removed.
+        waiting.retain(|(path, leaf)| *leaf != Leaf::Directory && turn.local.tree.get(path) == Some(leaf));
+        waiting.into_iter().map(|(_, leaf)| leaf).collect()
     }
 }
 
@@ -199,6 +207,7 @@ impl Turn {
         mut self,
         staged: &crate::root::Root,
         records: Vec<Record>,
+        waiting: &[Leaf],
         options: &SyncOptions,
     ) -> Result<Self> {
         let mut ids = BTreeMap::new();
@@ -220,7 +229,8 @@ impl Turn {
         let Self { desk, base, local, remote, contents, .. } = &self;
         let (was, theirs) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep || remote.is_empty();
-        let rules = Rules { on_conflict: options.on_conflict(), guard: options.guard(), hold: &|_| keeps };
+        let (on_conflict, guard) = (options.on_conflict(), options.guard());
+        let rules = Rules { on_conflict, guard, hold: &|_| keeps, waiting };
         let ours = &desk.places.workspace;
         let places =
             MergePlaces { theirs: Theirs::Moved(staged), ours, work: &desk.work, trash: &desk.trash };

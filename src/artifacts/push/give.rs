@@ -277,7 +277,8 @@ impl Turn {
         let (was, there) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
         let hold = |path: &GuestPath| keeps || local.may_hide(base.get(path));
-        let rules = Rules { on_conflict: OnConflict::KeepTarget, guard: options.guard(), hold: &hold };
+        let on_conflict = OnConflict::KeepTarget;
+        let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, waiting: &[] };
         let Plan { steps, conflicts, held, approval, open, ours_only } =
             plan(&was, &there, &local.tree, rules);
         // What nobody has read is no file here, and so in none of the steps.
