@@ -284,7 +284,8 @@ impl Remote {
         !self.cut && !self.objects.contains_key(path) && !self.unknown.contains(path)
     }
 
-    /// The version that the store has at `path`, and the mode that it says its file has.
+    /// The version that the store has at `path`, and the mode that it says its file has. If another host has changed nothing but
+    /// the mode, that stays in the store and does not come here: then it is the mode that the store had before.
     pub(crate) fn version(
         &self,
         base: &Base,
@@ -293,7 +294,9 @@ impl Remote {
     ) -> (Version, Option<u32>) {
         match (self.markers.get(path), contents.get(path), base.get(path)) {
             (_, Some(found), known) => {
-                (found.version.clone(), found.mode.or_else(|| known.and_then(|known| known.mode)))
+                let had = known.filter(|known| known.leaf == found.leaf).and_then(|known| known.mode);
+                let mode = had.or(found.mode).or_else(|| known.and_then(|known| known.mode));
+                (found.version.clone(), mode)
             }
             (Some(marker), None, _) => (marker.version.clone(), None),
             // Not that of the listing, which may be spelled in another way.

@@ -1,6 +1,7 @@
 //! States that two hosts, or a call that was cut off, can leave, and that the calls after it must end.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use beneath::artifacts::{Artifacts, SyncOptions, SyncReport};
 
@@ -8,6 +9,10 @@ use crate::support::{self, Home};
 
 async fn mirror(artifacts: &Artifacts) -> SyncReport {
     artifacts.mirror(&SyncOptions::default()).await.unwrap()
+}
+
+async fn sync(artifacts: &Artifacts) -> SyncReport {
+    artifacts.sync(&SyncOptions::default()).await.unwrap()
 }
 
 /// Each mirror compared the object with the version that the base knew, and there was another one with the same content.
@@ -24,4 +29,28 @@ async fn object_that_was_put_again_goes_with_its_file() {
     let report = mirror(&artifacts).await;
     assert!(report.is_complete() && report.deleted == 1, "{report:?}");
     assert_eq!(support::objects(&source).await, home.tree());
+}
+
+/// Two hosts put their own modes over each other's for ever.
+#[tokio::test]
+async fn mode_that_another_host_has_set_is_not_put_back() {
+    let (one, two, source) = (Home::new(), Home::new(), support::memory());
+    let (first, second) = (one.artifacts(&source), two.artifacts(&source));
+    fs::write(one.workspace("a"), "content").unwrap();
+    fs::set_permissions(one.workspace("a"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(mirror(&first).await.is_complete());
+    assert!(second.restore().await.unwrap().is_complete());
+    fs::set_permissions(one.workspace("a"), fs::Permissions::from_mode(0o604)).unwrap();
+    assert_eq!(mirror(&first).await.uploaded, 1);
+    for artifacts in [&second, &first, &second] {
+        let report = sync(artifacts).await;
+        assert!(report.uploaded == 0 && report.is_complete(), "{report:?}");
+    }
+    let three = Home::new();
+    assert!(three.artifacts(&source).restore().await.unwrap().is_complete());
+    let mode = fs::metadata(three.workspace("a")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7, 0o4);
+    // What is changed here later goes there.
+    fs::set_permissions(two.workspace("a"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(mirror(&second).await.uploaded, 1);
 }
