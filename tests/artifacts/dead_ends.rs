@@ -54,3 +54,43 @@ async fn mode_that_another_host_has_set_is_not_put_back() {
     fs::set_permissions(two.workspace("a"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(mirror(&second).await.uploaded, 1);
 }
+
+/// What was put beneath the key of a file made that file unreadable for all, and no mirror of anybody changed that.
+#[tokio::test]
+async fn what_is_put_beside_a_file_never_makes_a_directory_of_it() {
+    for empty in [false, true] {
+        let (one, two, source) = (Home::new(), Home::new(), support::memory());
+        let (first, second) = (one.artifacts(&source), two.artifacts(&source));
+        for name in ["a", "other"] {
+            fs::write(one.workspace(name), "base").unwrap();
+        }
+        assert!(mirror(&first).await.is_complete());
+        assert!(second.restore().await.unwrap().is_complete());
+        fs::write(two.workspace("a"), "theirs").unwrap();
+        assert!(mirror(&second).await.is_complete());
+        fs::remove_file(one.workspace("a")).unwrap();
+        fs::create_dir_all(one.workspace("a/b")).unwrap();
+        if !empty {
+            fs::write(one.workspace("a/b/c"), "ours").unwrap();
+        }
+        let report = mirror(&first).await;
+        assert!(!report.is_complete(), "{report:?}");
+        let objects = support::objects(&source).await;
+        assert!(!objects.keys().any(|key| key.starts_with("a/")), "{objects:?} {report:?}");
+        assert!(empty || objects.values().any(|content| content == b"ours"), "{objects:?} {report:?}");
+        fs::write(two.workspace("a"), "theirs again").unwrap();
+        let report = mirror(&second).await;
+        assert!(report.failed.is_empty() && report.left.is_empty(), "{report:?}");
+        assert_eq!(support::objects(&source).await["a"], b"theirs again", "{report:?}");
+        for artifacts in [&first, &second, &first, &second] {
+            let report = sync(artifacts).await;
+            assert!(report.failed.is_empty() && report.left.is_empty(), "{report:?}");
+        }
+        let (tree, mut objects) = (one.tree(), support::objects(&source).await);
+        // The marker of an empty directory.
+        objects.remove("a/b/%=");
+        assert_eq!((&tree, &objects), (&two.tree(), &tree));
+        assert!(tree.values().any(|content| content == b"theirs again"), "{tree:?}");
+        assert!(empty || tree.values().any(|content| content == b"ours"), "{tree:?}");
+    }
+}

@@ -329,7 +329,7 @@ impl Turn {
         }
         (work.marks, work.unmarks) = self.directories(&was, &there, &work.deletes, work.unmarks);
         for (path, why) in conflicts {
-            work.conflict(&client.prefix, path, why, local.tree.get(path));
+            work.conflict(&client.prefix, path, why, (local.tree.get(path), there.file_above(path)));
         }
         if let Some(approval) = approval {
             let paths = held.into_iter().cloned().collect();
@@ -357,22 +357,29 @@ impl Turn {
 }
 
 impl Work {
-    /// Both sides have changed what is at `path`, where the workspace has `leaf`. The roles of the plan are exchanged here: its
-    /// target is the store.
+    /// Both sides have changed what is at `path`, where the workspace has `leaf` and the store may have a file `above`. The roles of
+    /// the plan are exchanged here: its target is the store.
     fn conflict(
         &mut self,
         prefix: &crate::artifacts::Prefix,
         path: &GuestPath,
         why: Why,
-        leaf: Option<&Leaf>,
+        (leaf, above): (Option<&Leaf>, Option<GuestPath>),
     ) {
         let leaf = leaf.filter(|leaf| **leaf != Leaf::Directory).cloned();
         let mut put = |to: GuestPath, leaf| {
             self.puts.push(Job { path: path.clone(), to, over: None, leaf });
         };
+        // An object beneath the key of a file would make a directory of it, and then nobody could read the file.
+        let place = above.as_ref().unwrap_or(path);
+        let rest = above.as_ref().and_then(|above| path.strip_prefix(above)).unwrap_or_default();
+        let name = |leaf: &Leaf| {
+            let name = beside(place, Whose::Ours, &leaf.tag(), 0).and_then(|name| name.join(&rest)).ok();
+            name.filter(|name| prefix.key(name).is_ok())
+        };
         let (why, beside) = match (why, leaf) {
             // The store has deleted it: it is put as new.
-            (Why::DeletedHere, Some(leaf)) => {
+            (Why::DeletedHere, Some(leaf)) if above.is_none() => {
                 put(path.clone(), leaf);
                 (Why::DeletedThere, None)
             }
@@ -382,12 +389,11 @@ impl Work {
                 (Why::DeletedHere, None)
             }
             (why, Some(leaf)) => {
-                let name = beside(path, Whose::Ours, &leaf.tag(), 0).ok();
-                let name = name.filter(|name| prefix.key(name).is_ok());
+                let name = name(&leaf);
                 if let Some(name) = &name {
                     put(name.clone(), leaf);
                 }
-                (why, name)
+                (if above.is_some() { Why::Kinds } else { why }, name)
             }
             (why, None) => (why, None),
         };

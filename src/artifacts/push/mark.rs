@@ -26,7 +26,11 @@ impl Artifacts {
     /// Tells the store of empty directories.
     pub(super) async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, mut paths: Vec<GuestPath>) {
         // Where a file could not be deleted it stays, and is reported.
-        paths.retain(|path| turn.base.get(path).is_none_or(|known| known.leaf == Leaf::Directory));
+        let is_file =
+            |path: &GuestPath| turn.base.get(path).is_some_and(|known| known.leaf != Leaf::Directory);
+        paths.retain(|path| {
+            !std::iter::successors(Some(path.clone()), GuestPath::parent).any(|at| is_file(&at))
+        });
         let marked = stream::iter(paths).map(|path| async move {
             let marked = self.mark(uploader, &path).await;
             (path, marked)
@@ -94,7 +98,8 @@ impl Turn {
         let empty = local.tree.iter().filter(|(_, leaf)| **leaf == Leaf::Directory);
         let unmarked = empty.filter(|(path, _)| {
             let free = there.is_absent(path) || there.is_directory(path) || going.contains(path);
-            free && !remote.markers.contains_key(path)
+            let below = there.file_above(path).is_some_and(|above| !going.contains(&above));
+            free && !below && !remote.markers.contains_key(path)
         });
         let marks = unmarked.map(|(path, _)| path.clone()).collect();
         let is_gone = |path: &GuestPath| {
