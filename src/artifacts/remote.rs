@@ -65,6 +65,8 @@ pub(crate) struct Remote {
     pub(crate) markers: BTreeMap<GuestPath, Marker>,
     /// Paths of which nothing can be said.
     pub(crate) unknown: BTreeSet<GuestPath>,
+    /// Those of them that are a file and also the directory of another object, with the file.
+    pub(crate) covered: BTreeMap<GuestPath, Object>,
     /// Whether there may be more.
     pub(crate) cut: bool,
     /// What was refused, by its key.
@@ -190,6 +192,7 @@ impl Remote {
         let above =
             beneath.chain(self.markers.keys().cloned()).filter(|path| self.objects.contains_key(path));
         for path in above.collect::<BTreeSet<_>>() {
+            self.covered.extend(self.objects.get(&path).map(|object| (path.clone(), object.clone())));
             self.clash(client, path, ErrorKind::NotRegular, "is also the directory of another object");
         }
         Ok(())

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use beneath::artifacts::{Artifacts, SyncOptions, SyncReport};
+use beneath::artifacts::{Artifacts, Retry, SyncOptions, SyncReport};
 
+use crate::bucket::{Act, Answer, Ask, Bucket};
 use crate::support::{self, Home};
 
 async fn mirror(artifacts: &Artifacts) -> SyncReport {
@@ -92,5 +95,36 @@ async fn what_is_put_beside_a_file_never_makes_a_directory_of_it() {
         assert_eq!((&tree, &objects), (&two.tree(), &tree));
         assert!(tree.values().any(|content| content == b"theirs again"), "{tree:?}");
         assert!(empty || tree.values().any(|content| content == b"ours"), "{tree:?}");
+    }
+}
+
+/// The new objects are put first. The old one could then not be told from what somebody else has put there, and stayed for ever.
+#[tokio::test]
+async fn file_that_became_a_directory_goes_from_the_store_also_after_a_failure() {
+    for call in ["mirror", "sync"] {
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = Arc::clone(&fails);
+        let bucket = Bucket::new(move |request, _| match request.ask {
+            Ask::Delete if failing.load(Ordering::SeqCst) => Act::Refuse(Answer::new(403, "")),
+            _ => Act::Serve,
+        });
+        let (home, source) = (Home::new(), bucket.source());
+        let artifacts = home.artifacts(&source).with_retry(Retry::default().with_attempts(1));
+        for name in ["a", "other", "third"] {
+            fs::write(home.workspace(name), name).unwrap();
+        }
+        assert!(mirror(&artifacts).await.is_complete());
+        fs::remove_file(home.workspace("a")).unwrap();
+        fs::create_dir(home.workspace("a")).unwrap();
+        fs::write(home.workspace("a/b"), "new").unwrap();
+        fails.store(true, Ordering::SeqCst);
+        assert!(!mirror(&artifacts).await.is_complete());
+        fails.store(false, Ordering::SeqCst);
+        let mut report = SyncReport::default();
+        for _ in 0..3 {
+            report = if call == "sync" { sync(&artifacts).await } else { mirror(&artifacts).await };
+        }
+        assert!(report.is_complete(), "{call}: {report:?} {:?}", bucket.keys());
+        assert_eq!(support::objects(&source).await, home.tree(), "{call}");
     }
 }

@@ -275,6 +275,8 @@ impl Turn {
             }
             Some((path.clone(), known))
         };
-        agreed.iter().filter_map(known).collect()
+        // A mirror goes on with these by what is known of them.
+        let covered = remote.covered.keys().filter_map(|path| Some((path.clone(), base.get(path)?.clone())));
+        covered.chain(agreed.iter().filter_map(known)).collect()
     }
 }

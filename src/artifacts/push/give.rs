@@ -327,6 +327,11 @@ impl Turn {
             let executable = local.tree.iter().filter(executable);
             work.left.extend(executable.map(|(path, _)| refuse(path, "the bit to execute is not kept")));
         }
+        // What is in the directory is put before the file goes that has its name. An earlier call has come no further.
+        let covered = remote.covered.iter().filter(|(path, object)| {
+            base.is_at(path, &object.version, object.size) && local.tree.is_directory(path) && !hold(path)
+        });
+        work.deletes.extend(covered.map(|(path, _)| path.clone()));
         (work.marks, work.unmarks) = self.directories(&was, &there, &work.deletes, work.unmarks);
         for (path, why) in conflicts {
             work.conflict(&client.prefix, path, why, (local.tree.get(path), there.file_above(path)));
