@@ -96,14 +96,17 @@ impl Remote {
         let (mut room, mut twice, mut hidden) = (client.limits.bytes, BTreeSet::new(), 0);
         let content_etags = client.source.backend().abilities().content_etags;
         let (prefix, wait, mut repeated) = (client.prefix.as_str(), client.retry.whole(), 0);
+        // What is listed and is no file or link: whoever can write to the store makes as many as they want.
+        let mut others = 0_u64;
         while let Some(object) =
             within(wait, "list", prefix, async { listing.next().await.transpose() }).await?
         {
             // What a host has left that was trying out the store.
-            if client.prefix.is_scratch(&object.key) {
+            if client.prefix.is_scratch(&object.key) && others < client.limits.objects {
+                others += 1;
                 continue;
             }
-            if self.listed.max(self.markers.len() as u64) >= client.limits.objects {
+            if self.listed.max(others) >= client.limits.objects {
                 self.cut = true;
                 let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)
                     .with_detail(format!("more than {} objects", client.limits.objects));
@@ -112,12 +115,13 @@ impl Remote {
             }
             // The directory of the session itself, as some tools make it.
             if object.key == prefix.as_bytes() && object.size == 0 {
+                others += 1;
                 continue;
             }
             let marked = client.prefix.marked(&object.key);
             let (is_marker, path) =
                 (marked.is_some(), marked.unwrap_or_else(|| client.prefix.path(&object.key)));
-            self.listed += u64::from(!is_marker);
+            *(if is_marker { &mut others } else { &mut self.listed }) += 1;
             let path = match path {
                 Ok(path) => path,
                 Err(error) => {

@@ -353,3 +353,33 @@ async fn most_of_what_the_store_has_lost_is_held_also_if_some_cannot_be_asked_fo
     let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
     assert_eq!((report.removed, report.is_complete(), home.tree().len()), (0, false, 100), "{report:?}");
 }
+
+/// Markers of directories, and what looks like a trial, were in no count: a listing of these was read to its end.
+#[tokio::test]
+async fn no_kind_of_key_is_listed_beyond_the_limit() {
+    for kind in ["content", "no path", "reserved", "twice", "trial"] {
+        let list = move |token: Option<&str>| {
+            let number: usize = token.map_or(0, |token| token.parse().unwrap());
+            let keys: Vec<(String, usize)> = (number * 1000..(number + 1) * 1000)
+                .map(|n| match kind {
+                    "content" => (format!("{n}/"), 1),
+                    "no path" => (format!("..%2F{n}/"), 0),
+                    "reserved" => (format!("skills/{n}/"), 0),
+                    "twice" => (format!("{}/", n % 7), 0),
+                    _ => (format!("%25=~probe-{n:032x}"), 0),
+                })
+                .collect();
+            let next = (number < 30).then(|| (number + 1).to_string());
+            page(&keys.iter().map(|(key, size)| (key.as_str(), *size)).collect::<Vec<_>>(), next.as_deref())
+        };
+        let bucket = Bucket::scripted(list, |_, _| Answer::new(404, ""));
+        let home = Home::new();
+        let limits = beneath::artifacts::ObjectLimits::default().with_objects(3000);
+        let artifacts = home.artifacts(&bucket.source()).with_limits(limits);
+        match artifacts.pull(&SyncOptions::default()).await {
+            Ok(report) => assert!(!report.is_complete(), "{kind}: {report:?}"),
+            Err(error) => assert_eq!(error.kind(), beneath::ErrorKind::TooMany, "{kind}: {error}"),
+        }
+        assert!(bucket.asked(Ask::List) < 8, "{kind}: {}", bucket.asked(Ask::List));
+    }
+}
