@@ -105,7 +105,8 @@ impl Artifacts {
         let remote = Remote { objects, cut: true, listed: 1, ..Remote::default() };
         let report = SyncReport { listed: 1, left: local.tree.left().clone(), ..SyncReport::default() };
         let turn = Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report };
-        self.take(turn, options).await.map(|turn| Some(turn.report))
+        let Turn { desk, report, .. } = self.take(turn, options).await?;
+        Ok(Some(self.reported(desk, report).await))
     }
 
     /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.

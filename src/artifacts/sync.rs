@@ -270,15 +270,20 @@ impl Artifacts {
         }
     }
 
-    /// The report, with the conflicts that nobody has settled since an earlier call.
-    ///
-    /// It is about the workspace that the call began with: if the guest has another directory in its place, the call has failed.
-    async fn end(&self, turn: Turn) -> Result<SyncReport> {
-        let Turn { desk, base, mut report, .. } = turn;
+    /// The report. It is about the workspace that the call began with: if the guest has another directory in its place, the call has
+    /// failed.
+    pub(super) async fn reported(&self, desk: Arc<Desk>, mut report: SyncReport) -> SyncReport {
         let session = self.session.clone();
         if let Err(error) = blocking("look at", move || desk.is_same(&session)).await {
             report.failed.add(".", error);
         }
+        report
+    }
+
+    /// The report, with the conflicts that nobody has settled since an earlier call.
+    async fn end(&self, turn: Turn) -> Result<SyncReport> {
+        let Turn { desk, base, report, .. } = turn;
+        let mut report = self.reported(desk, report).await;
         let known: HashSet<GuestPath> = report.conflicts.iter().map(|one| one.path.clone()).collect();
         let earlier = base.conflicts.into_iter().filter(|(path, _)| !known.contains(path));
         report.conflicts.extend(earlier.map(|(path, beside)| Conflict {

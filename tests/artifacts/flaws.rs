@@ -383,3 +383,21 @@ async fn no_kind_of_key_is_listed_beyond_the_limit() {
         assert!(bucket.asked(Ask::List) < 8, "{kind}: {}", bucket.asked(Ask::List));
     }
 }
+
+#[tokio::test]
+async fn materialise_into_a_workspace_that_was_replaced_meanwhile_is_not_complete() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a", b"theirs")]).await;
+    let (old, aside) = (home.path("workspace"), home.path("guest/aside"));
+    let once = std::sync::Once::new();
+    let artifacts = home.artifacts(&source).with_progress(move |event| {
+        if matches!(event, Event::Entered(Step::Fetching)) {
+            once.call_once(|| {
+                fs::rename(&old, &aside).unwrap();
+                fs::create_dir(&old).unwrap();
+            });
+        }
+    });
+    let report = artifacts.materialise(&path("a"), &SyncOptions::default()).await.unwrap().unwrap();
+    assert!(!report.is_complete() && home.tree().is_empty(), "{report:?}");
+}
