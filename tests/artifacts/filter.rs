@@ -62,3 +62,16 @@ async fn other_patterns_delete_nothing_on_either_side() {
     let objects = support::objects(&source).await;
     assert!(!objects.contains_key("1.log") && objects.contains_key("1.txt"), "{objects:?}");
 }
+
+/// A pattern for directories leaves out what is here, and not the file of that name in the store.
+#[tokio::test]
+async fn file_in_place_of_a_directory_that_is_left_out_is_not_there() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = filtered(&home.artifacts(&source), &["build/"]);
+    support::seed(&source, &[("build", b"a file"), ("a", b"1")]).await;
+    fs::create_dir(home.workspace("build")).unwrap();
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.placed, report.is_complete()), (1, false), "{report:?}");
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+}

@@ -228,6 +228,8 @@ impl Turn {
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
         let (was, theirs) = (base.tree(), remote.tree(base, contents));
+        // A directory that is left out here may be a file there, which is not.
+        let hidden = theirs.iter().filter(|(path, _)| local.tree.is_unknown(path)).count() as u64;
         let keeps = options.deletions == Deletions::Keep || remote.is_empty();
         let (on_conflict, guard) = (options.on_conflict(), options.guard());
         let rules = Rules { on_conflict, guard, hold: &|_| keeps, waiting };
@@ -247,7 +249,7 @@ impl Turn {
         let report = &mut self.report;
         report.placed += merged.written;
         report.removed += merged.removed;
-        report.pending += merged.ahead;
+        report.pending += merged.ahead + hidden;
         report.conflicts.extend(merged.conflicts);
         report.failed.absorb(merged.left);
         if let Some(approval) = merged.approval {
