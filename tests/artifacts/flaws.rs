@@ -401,3 +401,32 @@ async fn materialise_into_a_workspace_that_was_replaced_meanwhile_is_not_complet
     let report = artifacts.materialise(&path("a"), &SyncOptions::default()).await.unwrap().unwrap();
     assert!(!report.is_complete() && home.tree().is_empty(), "{report:?}");
 }
+
+#[tokio::test]
+async fn object_whose_file_was_deleted_and_that_is_not_listed_is_asked_for() {
+    let lacks = Arc::new(AtomicBool::new(false));
+    let lying = Arc::clone(&lacks);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::List if lying.load(Ordering::SeqCst) => Act::Refuse(page(&[], None)),
+        _ => Act::Serve,
+    });
+    for call in ["pull", "mirror", "sync"] {
+        let (home, source) = (Home::new(), bucket.source());
+        fs::write(home.workspace("a"), "a").unwrap();
+        let artifacts = home.artifacts(&source);
+        assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+        fs::remove_file(home.workspace("a")).unwrap();
+        lacks.store(true, Ordering::SeqCst);
+        let options = SyncOptions::default();
+        let report = match call {
+            "pull" => artifacts.pull(&options).await,
+            "sync" => artifacts.sync(&options).await,
+            _ => artifacts.mirror(&options).await,
+        };
+        let report = report.unwrap();
+        assert!(!report.is_complete(), "{call}: {report:?}");
+        lacks.store(false, Ordering::SeqCst);
+        let report = artifacts.mirror(&options).await.unwrap();
+        assert!(report.is_complete() && bucket.keys().is_empty(), "{call}: {report:?} {:?}", bucket.keys());
+    }
+}

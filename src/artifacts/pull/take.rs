@@ -4,7 +4,7 @@
 //!
 //! Defence: objects are complete in staging before anything is changed. A log says which are, and the journal of the merge
 //! says how far that has come. The base is written last, from what has arrived. What a listing lacks is asked for once more
-//! before a file is removed.
+//! before a file is removed, and before the base forgets it.
 //!
 //! What remains: after a crash the workspace may have a part of the changes until the next call.
 
@@ -45,7 +45,8 @@ impl Artifacts {
             let Some(object) = objects.get(index) else { continue };
             self.note_failure(&mut turn, &object.path, error);
         }
-        let waiting = self.ask_for_removed(&mut turn).await;
+        let gone = turn.gone(|path| turn.local.tree.get(path).is_some() || turn.local.tree.is_absent(path));
+        let waiting = self.ask_for_removed(&mut turn, gone).await;
         if options.withholds(&turn.report) {
             // What is staged is listed in the log, and the next call goes on from there.
             turn.report.withheld = records.len() as u64;
@@ -143,10 +144,13 @@ impl Artifacts {
         Ok(wrong)
     }
 
-    /// Asks for each object that the listing lacks and whose file is here: a listing may be stale or cut short. Returns what may be
-    /// gone as well, and stays for now.
-    async fn ask_for_removed(&self, turn: &mut Turn) -> Vec<Leaf> {
-        let mut gone = turn.gone();
+    /// Asks for each object that the listing lacks: it may be stale or cut short. Returns what of the workspace may be gone as well,
+    /// and stays for now.
+    pub(in crate::artifacts) async fn ask_for_removed(
+        &self,
+        turn: &mut Turn,
+        mut gone: Vec<(GuestPath, Leaf)>,
+    ) -> Vec<Leaf> {
         let mut waiting = gone.split_off(gone.len().min(REMOVALS));
         for (path, _) in &waiting {
             turn.remote.unknown.insert(path.clone());
@@ -181,10 +185,10 @@ impl Artifacts {
 }
 
 impl Turn {
-    /// What the store does not list any more and the workspace has: a file that has not changed would be removed, and one that has
-    /// may lose its name.
-    fn gone(&self) -> Vec<(GuestPath, Leaf)> {
-        let Self { base, local, remote, contents, .. } = self;
+    /// What the store does not list any more, as far as it is `meant`. If the workspace has it, a file that has not changed would be
+    /// removed, and one that has may lose its name. If it has not, both would forget it.
+    pub(in crate::artifacts) fn gone(&self, meant: impl Fn(&GuestPath) -> bool) -> Vec<(GuestPath, Leaf)> {
+        let Self { base, remote, contents, .. } = self;
         let there = remote.tree(base, contents);
         let is_gone = |(path, known): &(&GuestPath, &Known)| {
             let unlisted = match known.leaf {
@@ -192,7 +196,7 @@ impl Turn {
                 // Also if a directory is listed in its place.
                 _ => remote.lacks_object(path),
             };
-            unlisted && local.tree.get(path).is_some()
+            unlisted && meant(path)
         };
         base.iter().filter(is_gone).map(|(path, known)| (path.clone(), known.leaf.clone())).collect()
     }

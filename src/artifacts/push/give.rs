@@ -57,6 +57,8 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, std::iter::empty());
         let began = turn.local.began.unwrap_or(SystemTime::UNIX_EPOCH);
         let reader = Uploader::new(&self.client, &turn.desk.places, room, Uploads::default(), began);
+        let gone = turn.gone(|path| turn.local.tree.is_absent(path));
+        let _none_is_here = self.ask_for_removed(&mut turn, gone).await;
         self.look_into(&reader, &mut turn).await;
         let work = turn.work(&self.client, options);
         let replaced: HashSet<&GuestPath> = work.puts.iter().map(|job| &job.to).collect();
