@@ -430,3 +430,34 @@ async fn object_whose_file_was_deleted_and_that_is_not_listed_is_asked_for() {
         assert!(report.is_complete() && bucket.keys().is_empty(), "{call}: {report:?} {:?}", bucket.keys());
     }
 }
+
+/// A host had put something, did not get the answer, and found it there later. When another host put the same once more, over
+/// what had come in between, it was still taken for this host's own.
+#[tokio::test]
+async fn what_a_pull_has_found_to_be_its_own_is_so_once() {
+    let cut = Arc::new(AtomicBool::new(false));
+    let cutting = Arc::clone(&cut);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::Put if cutting.load(Ordering::SeqCst) => Act::ServeAndSay(Answer::new(500, "")),
+        Ask::Get | Ask::Head if cutting.load(Ordering::SeqCst) => Act::Refuse(Answer::new(500, "")),
+        _ => Act::Serve,
+    });
+    let (home, source) = (Home::new(), bucket.source());
+    let artifacts = home.artifacts(&source).with_retry(beneath::artifacts::Retry::default().with_attempts(1));
+    fs::write(home.workspace("a"), "first").unwrap();
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    fs::write(home.workspace("a"), "second").unwrap();
+    cut.store(true, Ordering::SeqCst);
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+    cut.store(false, Ordering::SeqCst);
+    assert!(artifacts.pull(&SyncOptions::default()).await.unwrap().is_complete());
+    support::put_object(&source, "a", b"third").await;
+    assert!(artifacts.pull(&SyncOptions::default()).await.unwrap().is_complete());
+    assert_eq!(home.tree()["a"], b"third");
+    fs::write(home.workspace("a"), "fourth").unwrap();
+    support::put_object(&source, "a", b"second").await;
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!(support::objects(&source).await["a"], b"second", "{report:?}");
+    assert!(!report.is_complete(), "{report:?}");
+}

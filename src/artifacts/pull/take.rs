@@ -214,7 +214,7 @@ impl Turn {
         waiting: &[Leaf],
         options: &SyncOptions,
     ) -> Result<Self> {
-        let mut ids = BTreeMap::new();
+        let (mut ids, mut own) = (BTreeMap::new(), Vec::new());
         for Record { path, leaf, version, mode } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
             if let Ok(file) = staged.metadata(&path) {
@@ -227,6 +227,7 @@ impl Turn {
             {
                 let (leaf, version) = (leaf.clone(), version.clone());
                 self.base.insert(path.clone(), Known { leaf, version, mode, file: None, stamp: None });
+                own.push(path.clone());
             }
             self.contents.insert(path, Found { leaf, version, mode });
         }
@@ -250,6 +251,7 @@ impl Turn {
             }
         }
         self.base.write(&self.desk.places.state)?;
+        self.intents.settle(&self.desk.places.state, &own)?;
         let report = &mut self.report;
         report.placed += merged.written;
         report.removed += merged.removed;
