@@ -104,7 +104,8 @@ impl Artifacts {
         let objects = BTreeMap::from([(path.clone(), object)]);
         let remote = Remote { objects, cut: true, listed: 1, ..Remote::default() };
         let report = SyncReport { listed: 1, left: local.tree.left().clone(), ..SyncReport::default() };
-        let turn = Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report };
+        let (attributes, contents) = (self.client.source.keeps().attributes, BTreeMap::new());
+        let turn = Turn { desk, base, local, remote, contents, intents, attributes, unsure: false, report };
         let Turn { desk, report, .. } = self.take(turn, options).await?;
         Ok(Some(self.reported(desk, report).await))
     }

@@ -55,6 +55,10 @@ pub(super) struct Turn {
     pub(super) contents: Contents,
     /// What an earlier call was about to do.
     pub(super) intents: Intents,
+    /// Whether the store is relied on to keep what an object says of its file.
+    pub(super) attributes: bool,
+    /// Whether nobody could find out what it keeps.
+    pub(super) unsure: bool,
     pub(super) report: SyncReport,
 }
 
@@ -160,7 +164,7 @@ impl Artifacts {
         if options.withholds(&turn.report) {
             return self.end(turn).await;
         }
-        let scope = self.scope(options);
+        let scope = Scope { attributes: turn.attributes, ..self.scope(options) };
         let turn = blocking("mirror", move || {
             let local = Local::scan(&turn.desk.places, &turn.base, &scope)?;
             let before = std::mem::replace(&mut turn.local, local);
@@ -176,7 +180,8 @@ impl Artifacts {
 
     pub(super) fn scope(&self, options: &SyncOptions) -> Scope {
         let (client, reserved) = (self.client.clone(), self.reserved.clone());
-        Scope { client, reserved, hashing: options.hashing }
+        let attributes = client.source.keeps().attributes;
+        Scope { client, reserved, hashing: options.hashing, attributes }
     }
 
     /// What the base of this workspace is bound to.
@@ -219,17 +224,21 @@ impl Artifacts {
         let remote = Remote::list(&self.client, &self.reserved).await?;
         // Last, since some servers lose a bucket with its only object.
         let (source, before) = (&self.client.source, self.client.source.keeps());
-        if writes == Writes::ToTheStore
-            && local.wants_more_than_bytes()
-            && source.try_out(&self.client.prefix, self.client.retry).await != before
-        {
-            let (held, scope) = (Arc::clone(&desk), self.scope(options));
+        let mut keeps = before;
+        if writes == Writes::ToTheStore && local.wants_more_than_bytes() {
+            keeps = source.try_out(&self.client.prefix, self.client.retry).await;
+        }
+        if keeps != before {
+            let scope = Scope { attributes: keeps.attributes, ..self.scope(options) };
+            let held = Arc::clone(&desk);
             (base, local) = blocking("mirror", move || {
                 let local = Local::scan(&held.places, &base, &scope)?;
                 Ok((base, local))
             })
             .await?;
         }
+        // What a trial has found out is remembered.
+        let (attributes, unsure) = (keeps.attributes, keeps != source.keeps());
         let progress = &self.client.progress;
         for (path, error) in local.tree.refused() {
             progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
@@ -244,7 +253,8 @@ impl Artifacts {
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
             base.remove(path);
         }
-        Ok(Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report })
+        let contents = BTreeMap::new();
+        Ok(Turn { desk, base, local, remote, contents, intents, attributes, unsure, report })
     }
 
     /// Asks for the attributes of objects that were put again with the same bytes. Those that say what they said before have not

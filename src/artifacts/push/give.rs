@@ -11,7 +11,7 @@ use super::uploader::{Before, Room, Uploaded, Uploader, may_pass};
 use crate::artifacts::Artifacts;
 use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
-use crate::artifacts::local::Local;
+use crate::artifacts::local::{Local, Scope};
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
@@ -240,7 +240,7 @@ impl Artifacts {
         if paths.is_empty() {
             return Ok((turn, paths));
         }
-        let scope = self.scope(options);
+        let scope = Scope { attributes: turn.attributes, ..self.scope(options) };
         blocking("mirror", move || {
             let again = Local::scan(&turn.desk.places, &turn.base, &scope)?;
             let (files, leaves) = again.unsent(&turn.base);
@@ -274,7 +274,6 @@ fn waits(operation: &'static str, path: &GuestPath) -> Error {
 impl Turn {
     /// Decides what is done to the store.
     fn work(&self, client: &Client, options: &SyncOptions) -> Work {
-        let keeps_attributes = client.source.keeps().attributes;
         let Self { base, local, remote, contents, .. } = self;
         let (was, there) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
@@ -309,7 +308,7 @@ impl Turn {
                 Act::MakeDirectory | Act::Aside(_) | Act::PutBeside(_) => {}
             }
         }
-        if keeps_attributes {
+        if self.attributes {
             // Another mode alone is no other content, and yet goes to the store.
             let is_other = |path: &GuestPath| {
                 let (_, was) = remote.version(base, contents, path);

@@ -18,7 +18,7 @@ use crate::artifacts::Artifacts;
 use crate::artifacts::state::Version;
 use crate::artifacts::store::{Attributes, Condition, Kind};
 use crate::artifacts::sync::Turn;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::tree::{Leaf, Tree};
 
@@ -31,8 +31,14 @@ impl Artifacts {
         paths.retain(|path| {
             !std::iter::successors(Some(path.clone()), GuestPath::parent).any(|at| is_file(&at))
         });
+        let unsure = turn.unsure;
         let marked = stream::iter(paths).map(|path| async move {
-            let marked = self.mark(uploader, &path).await;
+            let marked = match unsure {
+                // Some servers take the key for that of a file.
+                true => Err(Error::new("put", &path, ErrorKind::Unsupported)
+                    .with_detail("nobody could find out whether the store keeps directories")),
+                false => self.mark(uploader, &path).await,
+            };
             (path, marked)
         });
         let mut marked = std::pin::pin!(marked.buffer_unordered(self.client.concurrency));
