@@ -29,6 +29,7 @@ use super::Artifacts;
 use super::disk::blocking;
 use super::local::{Local, Scope};
 use super::options::SyncOptions;
+use super::patience::Patience;
 use super::progress::{Event, Step};
 use super::remote::{Contents, Remote};
 use super::report::SyncReport;
@@ -260,9 +261,10 @@ impl Artifacts {
     /// Asks for the attributes of objects that were put again with the same bytes. Those that say what they said before have not
     /// changed.
     async fn renew(&self, base: &mut Base, remote: &Remote) {
+        let patience = &Patience::of(self.client.retry);
         let asked = stream::iter(remote.renewed(base)).map(|(path, listed)| async move {
             let head = match self.client.prefix.key(&path) {
-                Ok(key) => self.client.head(&path, &key).await,
+                Ok(key) => patience.call(&path, self.client.head(&path, &key)).await,
                 Err(error) => Err(error),
             };
             (path, listed, head)

@@ -18,6 +18,7 @@ use super::stage::Stage;
 use crate::artifacts::Artifacts;
 use crate::artifacts::disk::{blocking, sweep};
 use crate::artifacts::options::{Deletions, SyncOptions};
+use crate::artifacts::patience::Patience;
 use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
@@ -156,10 +157,11 @@ impl Artifacts {
             turn.remote.unknown.insert(path.clone());
             turn.report.pending += 1;
         }
+        let patience = &Patience::of(self.client.retry);
         let asked = stream::iter(gone).map(|(path, leaf)| async move {
             let _leave = self.client.source.leave().await;
             let asked = match self.client.key(&path, &leaf) {
-                Ok(key) => self.client.head(&path, &key).await,
+                Ok(key) => patience.call(&path, self.client.head(&path, &key)).await,
                 Err(error) => Err(error),
             };
             (path, leaf, asked)
