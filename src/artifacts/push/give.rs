@@ -78,9 +78,10 @@ impl Artifacts {
         let (replacing, new): (Vec<_>, Vec<_>) = work.puts.into_iter().partition(|job| job.over.is_some());
         for jobs in [new, replacing] {
             let loses = |job: &Job| {
-                job.over
-                    .as_ref()
-                    .is_some_and(|over| over.leaf != job.leaf && unsent.contains(&over.leaf.content()))
+                job.over.as_ref().is_some_and(|over| {
+                    let waits = unsent.contains(&over.leaf.content()) || turn.has_alone(&job.path);
+                    over.leaf != job.leaf && waits
+                })
             };
             let (waiting, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(loses);
             for job in waiting {
@@ -277,7 +278,7 @@ impl Turn {
         let Self { base, local, remote, contents, .. } = self;
         let (was, there) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
-        let hold = |path: &GuestPath| keeps || local.may_hide(base.get(path));
+        let hold = |path: &GuestPath| keeps || self.has_alone(path) || local.may_hide(base.get(path));
         let on_conflict = OnConflict::KeepTarget;
         let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, waiting: &[] };
         let Plan { steps, conflicts, held, approval, open, ours_only } =
@@ -342,6 +343,11 @@ impl Turn {
             work.held = Some(Held { side: Side::There, paths, approval });
         }
         work
+    }
+
+    /// Whether the second version of a conflict at `path` is here and cannot be sent: the store has it at `path` alone.
+    fn has_alone(&self, path: &GuestPath) -> bool {
+        self.base.conflicts.get(path).is_some_and(|beside| self.local.tree.is_unknown(beside))
     }
 
     /// Notes in the base what both sides have, and what neither has.
