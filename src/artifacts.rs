@@ -126,6 +126,7 @@ mod link;
 mod live;
 mod local;
 mod options;
+mod patience;
 mod plan;
 mod progress;
 mod pull;

@@ -104,8 +104,10 @@ impl Artifacts {
         let objects = BTreeMap::from([(path.clone(), object)]);
         let remote = Remote { objects, cut: true, listed: 1, ..Remote::default() };
         let report = SyncReport { listed: 1, left: local.tree.left().clone(), ..SyncReport::default() };
-        let turn = Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report };
-        self.take(turn, options).await.map(|turn| Some(turn.report))
+        let (attributes, contents) = (self.client.source.keeps().attributes, BTreeMap::new());
+        let turn = Turn { desk, base, local, remote, contents, intents, attributes, unsure: false, report };
+        let Turn { desk, report, .. } = self.take(turn, options).await?;
+        Ok(Some(self.reported(desk, report).await))
     }
 
     /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.

@@ -33,6 +33,8 @@ pub(crate) struct Scope {
     pub(crate) client: Client,
     pub(crate) reserved: Vec<SafeName>,
     pub(crate) hashing: Hashing,
+    /// Whether the store keeps links.
+    pub(crate) attributes: bool,
 }
 
 /// What a file looked like.
@@ -137,7 +139,7 @@ impl Local {
         client.prefix.key(path)?;
         match metadata.file_type() {
             FileType::Directory => return Ok(Looked::Leaf(Leaf::Directory)),
-            FileType::Symlink if client.source.keeps().attributes => {
+            FileType::Symlink if scope.attributes => {
                 let text = root.read_link(path)?.into_os_string().into_vec();
                 self.looks.insert(path.clone(), look(None, metadata));
                 return Ok(Looked::Leaf(Leaf::Link { text }));

@@ -75,7 +75,8 @@ impl Artifacts {
         let (was, there) = (base.tree(), remote.tree(&base, &contents));
         let keeps = options.deletions == Deletions::Keep;
         let holds = |_: &GuestPath| keeps || remote.is_empty();
-        let rules = Rules { on_conflict: OnConflict::KeepTarget, guard: options.guard(), hold: &holds };
+        let on_conflict = OnConflict::KeepTarget;
+        let rules = Rules { on_conflict, guard: options.guard(), hold: &holds, waiting: &[] };
         let hide = |path: &GuestPath| keeps || local.may_hide(base.get(path));
         let pull = plan(&was, &local.tree, &there, rules);
         let push = plan(&was, &there, &local.tree, Rules { hold: &hide, ..rules });

@@ -65,6 +65,8 @@ pub(crate) struct Remote {
     pub(crate) markers: BTreeMap<GuestPath, Marker>,
     /// Paths of which nothing can be said.
     pub(crate) unknown: BTreeSet<GuestPath>,
+    /// Those of them that are a file and also the directory of another object, with the file.
+    pub(crate) covered: BTreeMap<GuestPath, Object>,
     /// Whether there may be more.
     pub(crate) cut: bool,
     /// What was refused, by its key.
@@ -118,13 +120,18 @@ impl Remote {
         reserved: &[SafeName],
     ) -> Result<()> {
         let (mut room, mut twice, mut hidden) = (client.limits.bytes, BTreeSet::new(), 0);
-        // What is no object of a file: a listing can be without end of these alone.
-        let mut others = 0_u64;
         let content_etags = client.source.backend().abilities().content_etags;
         let (prefix, wait, mut repeated) = (client.prefix.as_str(), client.retry.whole(), 0);
+        // What is listed and is no file or link: whoever can write to the store makes as many as they want.
+        let mut others = 0_u64;
         while let Some(object) =
             within(wait, "list", prefix, async { listing.next().await.transpose() }).await?
         {
+            // What a host has left that was trying out the store.
+            if client.prefix.is_scratch(&object.key) && others < client.limits.objects {
+                others += 1;
+                continue;
+            }
             if self.listed.max(others) >= client.limits.objects {
                 self.cut = true;
                 let error = Error::new(OPERATION, client.prefix.as_str(), ErrorKind::TooMany)
@@ -132,19 +139,15 @@ impl Remote {
                 self.refuse(client, client.prefix.as_str().into(), error);
                 break;
             }
-            // What a host has left that was trying out the store, and the directory of the session itself, as some tools make it.
-            if client.prefix.is_scratch(&object.key) || (object.key == prefix.as_bytes() && object.size == 0)
-            {
+            // The directory of the session itself, as some tools make it.
+            if object.key == prefix.as_bytes() && object.size == 0 {
                 others += 1;
                 continue;
             }
             let marked = client.prefix.marked(&object.key);
             let (is_marker, path) =
                 (marked.is_some(), marked.unwrap_or_else(|| client.prefix.path(&object.key)));
-            match is_marker {
-                true => others += 1,
-                false => self.listed += 1,
-            }
+            *(if is_marker { &mut others } else { &mut self.listed }) += 1;
             let path = match path {
                 Ok(path) => path,
                 Err(error) => {
@@ -219,6 +222,7 @@ impl Remote {
         let above =
             beneath.chain(self.markers.keys().cloned()).filter(|path| self.objects.contains_key(path));
         for path in above.collect::<BTreeSet<_>>() {
+            self.covered.extend(self.objects.get(&path).map(|object| (path.clone(), object.clone())));
             self.clash(client, path, ErrorKind::NotRegular, "is also the directory of another object");
         }
         Ok(())
@@ -313,7 +317,8 @@ impl Remote {
         !self.cut && !self.objects.contains_key(path) && !self.unknown.contains(path)
     }
 
-    /// The version that the store has at `path`, and the mode that it says its file has.
+    /// The version that the store has at `path`, and the mode that it says its file has. If another host has changed nothing but
+    /// the mode, that stays in the store and does not come here: then it is the mode that the store had before.
     pub(crate) fn version(
         &self,
         base: &Base,
@@ -322,7 +327,9 @@ impl Remote {
     ) -> (Version, Option<u32>) {
         match (self.markers.get(path), contents.get(path), base.get(path)) {
             (_, Some(found), known) => {
-                (found.version.clone(), found.mode.or_else(|| known.and_then(|known| known.mode)))
+                let had = known.filter(|known| known.leaf == found.leaf).and_then(|known| known.mode);
+                let mode = had.or(found.mode).or_else(|| known.and_then(|known| known.mode));
+                (found.version.clone(), mode)
             }
             (Some(marker), None, _) => (marker.version.clone(), None),
             // Not that of the listing, which may be spelled in another way.

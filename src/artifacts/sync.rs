@@ -29,6 +29,7 @@ use super::Artifacts;
 use super::disk::blocking;
 use super::local::{Local, Scope};
 use super::options::{self, SyncOptions};
+use super::patience::Patience;
 use super::progress::{Event, Step};
 use super::remote::{Contents, Remote};
 use super::report::SyncReport;
@@ -55,6 +56,10 @@ pub(super) struct Turn {
     pub(super) contents: Contents,
     /// What an earlier call was about to do.
     pub(super) intents: Intents,
+    /// Whether the store is relied on to keep what an object says of its file.
+    pub(super) attributes: bool,
+    /// Whether nobody could find out what it keeps.
+    pub(super) unsure: bool,
     pub(super) report: SyncReport,
 }
 
@@ -162,7 +167,7 @@ impl Artifacts {
         if options.withholds(&turn.report) {
             return self.end(turn).await;
         }
-        let scope = self.scope(options);
+        let scope = Scope { attributes: turn.attributes, ..self.scope(options) };
         let turn = blocking("mirror", move || {
             let local = Local::scan(&turn.desk.places, &turn.base, &scope)?;
             let before = std::mem::replace(&mut turn.local, local);
@@ -178,7 +183,8 @@ impl Artifacts {
 
     pub(super) fn scope(&self, options: &SyncOptions) -> Scope {
         let (client, reserved) = (self.client.clone(), self.reserved.clone());
-        Scope { client, reserved, hashing: options.hashing }
+        let attributes = client.source.keeps().attributes;
+        Scope { client, reserved, hashing: options.hashing, attributes }
     }
 
     /// What the base of this workspace is bound to.
@@ -226,11 +232,13 @@ impl Artifacts {
         };
         // Last, since some servers lose a bucket with its only object.
         let (source, before) = (&self.client.source, self.client.source.keeps());
-        if writes == Writes::ToTheStore
-            && local.wants_more_than_bytes()
-            && source.try_out(&self.client.prefix, self.client.retry).await != before
-        {
-            let (held, scope) = (Arc::clone(&desk), self.scope(options));
+        let mut keeps = before;
+        if writes == Writes::ToTheStore && local.wants_more_than_bytes() {
+            keeps = source.try_out(&self.client.prefix, self.client.retry).await;
+        }
+        if keeps != before {
+            let scope = Scope { attributes: keeps.attributes, ..self.scope(options) };
+            let held = Arc::clone(&desk);
             (base, local) = blocking("mirror", move || {
                 let local = Local::scan(&held.places, &base, &scope)?;
                 Ok((base, local))
@@ -240,6 +248,8 @@ impl Artifacts {
         if trusts {
             remote = Remote::left_with(&base, &self.client);
         }
+        // What a trial has found out is remembered.
+        let (attributes, unsure) = (keeps.attributes, keeps != source.keeps());
         let progress = &self.client.progress;
         for (path, error) in local.tree.refused() {
             progress.report(&Event::Refused { raw: path.as_os_str().as_encoded_bytes(), error });
@@ -254,15 +264,17 @@ impl Artifacts {
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
             base.remove(path);
         }
-        Ok(Turn { desk, base, local, remote, contents: BTreeMap::new(), intents, report })
+        let contents = BTreeMap::new();
+        Ok(Turn { desk, base, local, remote, contents, intents, attributes, unsure, report })
     }
 
     /// Asks for the attributes of objects that were put again with the same bytes. Those that say what they said before have not
     /// changed.
     async fn renew(&self, base: &mut Base, remote: &Remote) {
+        let patience = &Patience::of(self.client.retry);
         let asked = stream::iter(remote.renewed(base)).map(|(path, listed)| async move {
             let head = match self.client.prefix.key(&path) {
-                Ok(key) => self.client.head(&path, &key).await,
+                Ok(key) => patience.call(&path, self.client.head(&path, &key)).await,
                 Err(error) => Err(error),
             };
             (path, listed, head)
@@ -280,15 +292,20 @@ impl Artifacts {
         }
     }
 
-    /// The report, with the conflicts that nobody has settled since an earlier call.
-    ///
-    /// It is about the workspace that the call began with: if the guest has another directory in its place, the call has failed.
-    async fn end(&self, turn: Turn) -> Result<SyncReport> {
-        let Turn { desk, mut base, local, remote, mut report, .. } = turn;
-        let (session, held) = (self.session.clone(), Arc::clone(&desk));
-        if let Err(error) = blocking("look at", move || held.is_same(&session)).await {
+    /// The report. It is about the workspace that the call began with: if the guest has another directory in its place, the call has
+    /// failed.
+    pub(super) async fn reported(&self, desk: Arc<Desk>, mut report: SyncReport) -> SyncReport {
+        let session = self.session.clone();
+        if let Err(error) = blocking("look at", move || desk.is_same(&session)).await {
             report.failed.add(".", error);
         }
+        report
+    }
+
+    /// The report, with the conflicts that nobody has settled since an earlier call.
+    async fn end(&self, turn: Turn) -> Result<SyncReport> {
+        let Turn { desk, mut base, local, remote, report, .. } = turn;
+        let mut report = self.reported(Arc::clone(&desk), report).await;
         let known: HashSet<GuestPath> = report.conflicts.iter().map(|one| one.path.clone()).collect();
         let earlier = base.conflicts.iter().filter(|(path, _)| !known.contains(*path));
         report.conflicts.extend(earlier.map(|(path, beside)| Conflict {

@@ -276,6 +276,13 @@ impl Tree {
         self.state(path) == State::Absent
     }
 
+    /// The file or link above `path`, if there is one.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn file_above(&self, path: &GuestPath) -> Option<GuestPath> {
+        let mut above = std::iter::successors(path.parent(), GuestPath::parent);
+        above.find(|above| matches!(self.state(above), State::Leaf(_)))
+    }
+
     #[cfg(feature = "artifacts")]
     pub(crate) fn is_cut_off(&self) -> bool {
         self.cut

@@ -68,7 +68,8 @@ pub(crate) fn merge_where(
     for side in [&ours, &theirs] {
         merged.left.absorb(side.left().clone());
     }
-    let rules = Rules { on_conflict: options.on_conflict, guard: options.guard, hold: &|_| false };
+    let rules =
+        Rules { on_conflict: options.on_conflict, guard: options.guard, hold: &|_| false, waiting: &[] };
     let places = Places { theirs: Theirs::Copied(source), ours: target, work, trash };
     merge_trees((base, &ours, &theirs), rules, places, merged, admit)
 }

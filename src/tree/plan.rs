@@ -76,6 +76,8 @@ pub(crate) struct Rules<'r> {
     pub(crate) guard: Guard,
     /// Whether a removal at this path must be held, however few there are.
     pub(crate) hold: &'r dyn Fn(&GuestPath) -> bool,
+    /// What a later call may remove: the guard counts it now.
+    pub(crate) waiting: &'r [Leaf],
 }
 
 /// What is to be done to ours, so that it has the changes from `base` to `theirs`.
@@ -224,8 +226,9 @@ impl<'t> Plan<'t> {
     fn hold(&mut self, base: &Tree, rules: Rules<'_>) {
         let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
         let lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
+        let waiting = rules.waiting.iter().filter(|leaf| !arriving.contains(leaf));
         let (lost, all) = (
-            self.steps.iter().filter(lost).count(),
+            self.steps.iter().filter(lost).count() + waiting.count(),
             base.leaves.values().filter(|leaf| **leaf != Leaf::Directory).count(),
         );
         let many = (lost > 20 && lost > all / 2) || (all >= 2 && lost >= all);

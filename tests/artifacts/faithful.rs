@@ -10,6 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use beneath::artifacts::{Source, SyncOptions};
 use beneath_kit::tools::{self, Tool, run, succeeds};
 
+use crate::bucket::{Answer, Bucket};
 use crate::servers;
 use crate::support::{self, Home};
 
@@ -253,4 +254,17 @@ async fn what_real_tools_leave_works_on_the_next_host() {
             );
         }
     }
+}
+
+/// Where nobody can find out what a server keeps, no link goes there: it may become a file with the text of the link.
+#[tokio::test]
+async fn link_stays_here_where_the_trial_is_refused() {
+    let bucket = Bucket::refusing_probes(Answer::new(403, ""));
+    let home = Home::new();
+    symlink("target", home.workspace("link")).unwrap();
+    fs::create_dir(home.workspace("empty")).unwrap();
+    fs::write(home.workspace("a"), "a").unwrap();
+    let report = home.artifacts(&bucket.source()).mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.uploaded, report.left.total, report.is_complete()), (1, 1, false), "{report:?}");
+    assert_eq!(bucket.keys(), ["sessions/s1/a"]);
 }

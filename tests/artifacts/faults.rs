@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use beneath::ErrorKind;
 use beneath::artifacts::{Event, ObjectLimits, Retry, SyncOptions};
 
-use crate::bucket::{Answer, Ask, Bucket, page};
+use crate::bucket::{Act, Answer, Ask, Bucket, page};
 use crate::support::{Home, SCRATCH};
 
 fn quick() -> Retry {
@@ -224,6 +224,33 @@ async fn store_that_disappears_half_way_is_noticed_in_bounded_time() {
     let report = home.artifacts(&bucket.source()).pull(&SyncOptions::default()).await.unwrap();
     assert!(report.is_complete() && home.tree().len() == 2000, "{}", report.placed);
     home.assert_clean();
+}
+
+/// Each file had all its attempts.
+#[tokio::test]
+async fn store_that_disappears_during_a_mirror_is_noticed_in_bounded_time() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let state = Arc::clone(&gone);
+    let bucket = Bucket::new(move |request, count| match request.ask {
+        Ask::List => Act::Serve,
+        Ask::Put if count < 20 => Act::Serve,
+        _ if state.load(Ordering::SeqCst) => Act::Refuse(Answer::closed().then_silence()),
+        _ => Act::Serve,
+    });
+    let home = Home::new();
+    for n in 0..600 {
+        std::fs::write(home.workspace(&format!("f{n:03}")), "hello").unwrap();
+    }
+    gone.store(true, Ordering::SeqCst);
+    let retry = quick().with_attempts(2).with_silence(Duration::from_millis(300));
+    let start = Instant::now();
+    let artifacts = home.artifacts(&bucket.source()).with_retry(retry);
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!((report.uploaded, report.uploaded + report.failed.total), (20, 600));
+    gone.store(false, Ordering::SeqCst);
+    let report = home.artifacts(&bucket.source()).mirror(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete() && report.uploaded == 580, "{report:?}");
 }
 
 #[tokio::test]

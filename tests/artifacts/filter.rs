@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use beneath::artifacts::{Artifacts, SyncOptions};
+use beneath::artifacts::{Artifacts, SyncOptions, Take};
 use beneath::{ErrorKind, GuestPath, Patterns};
 
 use crate::support::{self, Home};
@@ -61,4 +61,42 @@ async fn other_patterns_delete_nothing_on_either_side() {
     assert_eq!((report.deleted, report.is_complete()), (1, true), "{report:?}");
     let objects = support::objects(&source).await;
     assert!(!objects.contains_key("1.log") && objects.contains_key("1.txt"), "{objects:?}");
+}
+
+/// A pattern for directories leaves out what is here, and not the file of that name in the store.
+#[tokio::test]
+async fn file_in_place_of_a_directory_that_is_left_out_is_not_there() {
+    let (home, source) = (Home::new(), support::memory());
+    let artifacts = filtered(&home.artifacts(&source), &["build/"]);
+    support::seed(&source, &[("build", b"a file"), ("a", b"1")]).await;
+    fs::create_dir(home.workspace("build")).unwrap();
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.placed, report.is_complete()), (1, false), "{report:?}");
+    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+}
+
+/// The name beside was left out, and so the version that had it was in no store.
+#[tokio::test]
+async fn version_of_another_host_stays_in_the_store_while_its_other_name_is_left_out() {
+    for deleted in [false, true] {
+        let (home, source) = (Home::new(), support::memory());
+        let artifacts = filtered(&home.artifacts(&source), &[".env.*"]);
+        support::seed(&source, &[(".env", b"theirs"), ("a", b"1"), ("b", b"2")]).await;
+        fs::write(home.workspace(".env"), "ours").unwrap();
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        assert!(home.tree().values().any(|content| content == b"theirs"), "{report:?}");
+        if deleted {
+            fs::remove_file(home.workspace(".env")).unwrap();
+        }
+        let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
+        assert!(!report.is_complete(), "{report:?}");
+        let objects = support::objects(&source).await;
+        assert!(objects.values().any(|content| content == b"theirs"), "{deleted}: {objects:?} {report:?}");
+        if !deleted {
+            assert!(artifacts.resolve(&GuestPath::new(".env").unwrap(), Take::Ours).await.unwrap());
+            assert!(artifacts.sync(&SyncOptions::default()).await.unwrap().is_complete());
+            assert_eq!(support::objects(&source).await[".env"], b"ours");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use beneath::GuestPath;
-use beneath::artifacts::{Event, Prefer, Step, SyncOptions, Take};
+use beneath::artifacts::{Deletions, Event, Prefer, Step, SyncOptions, Take};
 
 use crate::bucket::{Act, Answer, Ask, Bucket, page};
 use crate::support::{self, Home};
@@ -302,4 +302,162 @@ async fn object_that_this_host_has_put_before_it_died_is_no_conflict() {
     let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
     assert!(report.is_complete(), "{report:?} {:?}", home.tree());
     assert_eq!(support::objects(&bucket.source()).await, home.tree());
+}
+
+/// No more than a thousand files are removed by one call, and the others did not count.
+#[tokio::test]
+async fn most_of_what_the_store_has_lost_is_held_however_much_that_is() {
+    let (home, source) = (Home::new(), support::memory());
+    let name = |n: usize| format!("f{n:04}");
+    for n in 0..2100 {
+        fs::write(home.workspace(&name(n)), name(n)).unwrap();
+    }
+    let artifacts = home.artifacts(&source);
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    for n in 0..1500 {
+        support::delete_key(&source, &format!("{}{}", support::prefix(), name(n))).await;
+    }
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.removed, report.is_complete(), home.tree().len()), (0, false, 2100));
+    // Somebody looks at what is held, and lets it through.
+    for _ in 0..4 {
+        let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+        let approval = report.held.first().map(|held| Deletions::Approved(held.approval));
+        let options = SyncOptions::default().with_deletions(approval.unwrap_or_default());
+        let _report = artifacts.pull(&options).await.unwrap();
+    }
+    assert_eq!(home.tree(), support::objects(&source).await);
+}
+
+/// An object that could not be asked for did not count either.
+#[tokio::test]
+async fn most_of_what_the_store_has_lost_is_held_also_if_some_cannot_be_asked_for() {
+    let lost = Arc::new(AtomicBool::new(false));
+    let losing = Arc::clone(&lost);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::Head if losing.load(Ordering::SeqCst) && request.key.ends_with('0') => {
+            Act::Refuse(Answer::new(403, ""))
+        }
+        _ => Act::Serve,
+    });
+    let (home, source) = (Home::new(), bucket.source());
+    for n in 0..100 {
+        fs::write(home.workspace(&format!("f{n:02}")), format!("{n}")).unwrap();
+    }
+    let artifacts = home.artifacts(&source);
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    for n in 0..55 {
+        support::delete_key(&source, &format!("{}f{n:02}", support::prefix())).await;
+    }
+    lost.store(true, Ordering::SeqCst);
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.removed, report.is_complete(), home.tree().len()), (0, false, 100), "{report:?}");
+}
+
+/// Markers of directories, and what looks like a trial, were in no count: a listing of these was read to its end.
+#[tokio::test]
+async fn no_kind_of_key_is_listed_beyond_the_limit() {
+    for kind in ["content", "no path", "reserved", "twice", "trial"] {
+        let list = move |token: Option<&str>| {
+            let number: usize = token.map_or(0, |token| token.parse().unwrap());
+            let keys: Vec<(String, usize)> = (number * 1000..(number + 1) * 1000)
+                .map(|n| match kind {
+                    "content" => (format!("{n}/"), 1),
+                    "no path" => (format!("..%2F{n}/"), 0),
+                    "reserved" => (format!("skills/{n}/"), 0),
+                    "twice" => (format!("{}/", n % 7), 0),
+                    _ => (format!("%25=~probe-{n:032x}"), 0),
+                })
+                .collect();
+            let next = (number < 30).then(|| (number + 1).to_string());
+            page(&keys.iter().map(|(key, size)| (key.as_str(), *size)).collect::<Vec<_>>(), next.as_deref())
+        };
+        let bucket = Bucket::scripted(list, |_, _| Answer::new(404, ""));
+        let home = Home::new();
+        let limits = beneath::artifacts::ObjectLimits::default().with_objects(3000);
+        let artifacts = home.artifacts(&bucket.source()).with_limits(limits);
+        match artifacts.pull(&SyncOptions::default()).await {
+            Ok(report) => assert!(!report.is_complete(), "{kind}: {report:?}"),
+            Err(error) => assert_eq!(error.kind(), beneath::ErrorKind::TooMany, "{kind}: {error}"),
+        }
+        assert!(bucket.asked(Ask::List) < 8, "{kind}: {}", bucket.asked(Ask::List));
+    }
+}
+
+#[tokio::test]
+async fn materialise_into_a_workspace_that_was_replaced_meanwhile_is_not_complete() {
+    let (home, source) = (Home::new(), support::memory());
+    support::seed(&source, &[("a", b"theirs")]).await;
+    let (old, aside) = (home.path("workspace"), home.path("guest/aside"));
+    let once = std::sync::Once::new();
+    let artifacts = home.artifacts(&source).with_progress(move |event| {
+        if matches!(event, Event::Entered(Step::Fetching)) {
+            once.call_once(|| {
+                fs::rename(&old, &aside).unwrap();
+                fs::create_dir(&old).unwrap();
+            });
+        }
+    });
+    let report = artifacts.materialise(&path("a"), &SyncOptions::default()).await.unwrap().unwrap();
+    assert!(!report.is_complete() && home.tree().is_empty(), "{report:?}");
+}
+
+#[tokio::test]
+async fn object_whose_file_was_deleted_and_that_is_not_listed_is_asked_for() {
+    let lacks = Arc::new(AtomicBool::new(false));
+    let lying = Arc::clone(&lacks);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::List if lying.load(Ordering::SeqCst) => Act::Refuse(page(&[], None)),
+        _ => Act::Serve,
+    });
+    for call in ["pull", "mirror", "sync"] {
+        let (home, source) = (Home::new(), bucket.source());
+        fs::write(home.workspace("a"), "a").unwrap();
+        let artifacts = home.artifacts(&source);
+        assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+        fs::remove_file(home.workspace("a")).unwrap();
+        lacks.store(true, Ordering::SeqCst);
+        let options = SyncOptions::default();
+        let report = match call {
+            "pull" => artifacts.pull(&options).await,
+            "sync" => artifacts.sync(&options).await,
+            _ => artifacts.mirror(&options).await,
+        };
+        let report = report.unwrap();
+        assert!(!report.is_complete(), "{call}: {report:?}");
+        lacks.store(false, Ordering::SeqCst);
+        let report = artifacts.mirror(&options).await.unwrap();
+        assert!(report.is_complete() && bucket.keys().is_empty(), "{call}: {report:?} {:?}", bucket.keys());
+    }
+}
+
+/// A host had put something, did not get the answer, and found it there later. When another host put the same once more, over
+/// what had come in between, it was still taken for this host's own.
+#[tokio::test]
+async fn what_a_pull_has_found_to_be_its_own_is_so_once() {
+    let cut = Arc::new(AtomicBool::new(false));
+    let cutting = Arc::clone(&cut);
+    let bucket = Bucket::new(move |request, _| match request.ask {
+        Ask::Put if cutting.load(Ordering::SeqCst) => Act::ServeAndSay(Answer::new(500, "")),
+        Ask::Get | Ask::Head if cutting.load(Ordering::SeqCst) => Act::Refuse(Answer::new(500, "")),
+        _ => Act::Serve,
+    });
+    let (home, source) = (Home::new(), bucket.source());
+    let artifacts = home.artifacts(&source).with_retry(beneath::artifacts::Retry::default().with_attempts(1));
+    fs::write(home.workspace("a"), "first").unwrap();
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    fs::write(home.workspace("a"), "second").unwrap();
+    cut.store(true, Ordering::SeqCst);
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(!report.is_complete(), "{report:?}");
+    cut.store(false, Ordering::SeqCst);
+    assert!(artifacts.pull(&SyncOptions::default()).await.unwrap().is_complete());
+    support::put_object(&source, "a", b"third").await;
+    assert!(artifacts.pull(&SyncOptions::default()).await.unwrap().is_complete());
+    assert_eq!(home.tree()["a"], b"third");
+    fs::write(home.workspace("a"), "fourth").unwrap();
+    support::put_object(&source, "a", b"second").await;
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!(support::objects(&source).await["a"], b"second", "{report:?}");
+    assert!(!report.is_complete(), "{report:?}");
 }

@@ -9,6 +9,7 @@ mod bundle;
 mod clouds;
 mod conditions;
 mod conformance;
+mod dead_ends;
 mod deletes;
 mod faithful;
 mod faults;

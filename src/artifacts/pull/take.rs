@@ -4,7 +4,7 @@
 //!
 //! Defence: objects are complete in staging before anything is changed. A log says which are, and the journal of the merge
 //! says how far that has come. The base is written last, from what has arrived. What a listing lacks is asked for once more
-//! before a file is removed.
+//! before a file is removed, and before the base forgets it.
 //!
 //! What remains: after a crash the workspace may have a part of the changes until the next call.
 
@@ -18,6 +18,7 @@ use super::stage::Stage;
 use crate::artifacts::Artifacts;
 use crate::artifacts::disk::{blocking, sweep};
 use crate::artifacts::options::{Deletions, SyncOptions};
+use crate::artifacts::patience::Patience;
 use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
@@ -45,7 +46,8 @@ impl Artifacts {
             let Some(object) = objects.get(index) else { continue };
             self.note_failure(&mut turn, &object.path, error);
         }
-        self.ask_for_removed(&mut turn).await;
+        let gone = turn.gone(|path| turn.local.tree.get(path).is_some() || turn.local.tree.is_absent(path));
+        let waiting = self.ask_for_removed(&mut turn, gone).await;
         if options.withholds(&turn.report) {
             // What is staged is listed in the log, and the next call goes on from there.
             turn.report.withheld = records.len() as u64;
@@ -55,7 +57,8 @@ impl Artifacts {
         blocking("publish", move || {
             progress.report(&Event::Entered(Step::Publishing));
             let all: Vec<GuestPath> = objects.iter().map(|object| object.path.clone()).collect();
-            let turn = turn.merge(Staged { root: &stage.tree()?, all: &all }, records, &options)?;
+            let staged = stage.tree()?;
+            let turn = turn.merge(Staged { root: &staged, all: &all }, records, &waiting, &options)?;
             Stage::clear(&turn.desk.places)?;
             sweep(&turn.desk.trash)?;
             Ok(turn)
@@ -144,44 +147,60 @@ impl Artifacts {
         Ok(wrong)
     }
 
-    /// Asks for each object that the listing lacks and whose file is here: a listing may be stale or cut short.
-    async fn ask_for_removed(&self, turn: &mut Turn) {
-        let gone = turn.gone();
-        for Gone { path, .. } in gone.iter().skip(REMOVALS) {
+    /// Asks for each object that the listing lacks: it may be stale or cut short. Returns what of the workspace may be gone as well,
+    /// and stays for now.
+    pub(in crate::artifacts) async fn ask_for_removed(
+        &self,
+        turn: &mut Turn,
+        mut gone: Vec<Gone>,
+    ) -> Vec<Leaf> {
+        let mut waiting = gone.split_off(gone.len().min(REMOVALS));
+        for Gone { path, .. } in &waiting {
             turn.remote.unknown.insert(path.clone());
             turn.report.pending += 1;
         }
-        let asked = stream::iter(gone.into_iter().take(REMOVALS)).map(|gone| async move {
+        let patience = &Patience::of(self.client.retry);
+        let asked = stream::iter(gone).map(|gone| async move {
             let _leave = self.client.source.leave().await;
             let asked = match self.client.key(&gone.path, &gone.leaf) {
-                Ok(key) => self.client.head(&gone.path, &key).await,
+                Ok(key) => patience.call(&gone.path, self.client.head(&gone.path, &key)).await,
                 Err(error) => Err(error),
             };
             (gone, asked)
         });
         let mut asked = std::pin::pin!(asked.buffer_unordered(self.client.concurrency));
-        while let Some((Gone { path, version, is_directory_now, .. }, found)) = asked.next().await {
+        while let Some((gone, found)) = asked.next().await {
+            let path = gone.path.clone();
             let error = match found {
                 Ok(None) => continue,
                 // Some servers answer so for a directory, which they have in place of the object.
                 Ok(Some(head))
-                    if is_directory_now && !Version::of(head.etag.as_deref()).same_bytes(&version) =>
+                    if gone.is_directory_now
+                        && !Version::of(head.etag.as_deref()).same_bytes(&gone.version) =>
                 {
                     continue;
                 }
                 Ok(Some(_)) => Error::new("list", &path, ErrorKind::Busy)
                     .with_detail("the store has it, and does not list it"),
-                Err(error) => error,
+                Err(error) => {
+                    waiting.push(gone);
+                    error
+                }
             };
             turn.remote.unknown.insert(path.clone());
             turn.report.failed.add(&path, error);
         }
+        // One that has changed here is not removed.
+        waiting.retain(|Gone { path, leaf, .. }| {
+            *leaf != Leaf::Directory && turn.local.tree.get(path) == Some(leaf)
+        });
+        waiting.into_iter().map(|gone| gone.leaf).collect()
     }
 }
 
-/// What is here and is not listed any more.
+/// What is known and is not listed any more.
 #[derive(Debug)]
-struct Gone {
+pub(in crate::artifacts) struct Gone {
     path: GuestPath,
     leaf: Leaf,
     /// The version of its object that was known.
@@ -191,10 +210,10 @@ struct Gone {
 }
 
 impl Turn {
-    /// What the store does not list any more and the workspace has: a file that has not changed would be removed, and one that has
-    /// may lose its name.
-    fn gone(&self) -> Vec<Gone> {
-        let Self { base, local, remote, contents, .. } = self;
+    /// What the store does not list any more, as far as it is `meant`. If the workspace has it, a file that has not changed would be
+    /// removed, and one that has may lose its name. If it has not, both would forget it.
+    pub(in crate::artifacts) fn gone(&self, meant: impl Fn(&GuestPath) -> bool) -> Vec<Gone> {
+        let Self { base, remote, contents, .. } = self;
         let there = remote.tree(base, contents);
         let is_gone = |(path, known): &(&GuestPath, &Known)| {
             let unlisted = match known.leaf {
@@ -202,7 +221,7 @@ impl Turn {
                 // Also if a directory is listed in its place.
                 _ => remote.lacks_object(path),
             };
-            unlisted && local.tree.get(path).is_some()
+            unlisted && meant(path)
         };
         let gone = |(path, known): (&GuestPath, &Known)| Gone {
             path: path.clone(),
@@ -219,8 +238,14 @@ impl Turn {
     }
 
     /// Merges what is staged into the workspace, and writes the base.
-    fn merge(mut self, staged: Staged<'_>, records: Vec<Record>, options: &SyncOptions) -> Result<Self> {
-        let mut ids = BTreeMap::new();
+    fn merge(
+        mut self,
+        staged: Staged<'_>,
+        records: Vec<Record>,
+        waiting: &[Leaf],
+        options: &SyncOptions,
+    ) -> Result<Self> {
+        let (mut ids, mut own) = (BTreeMap::new(), Vec::new());
         for Record { path, leaf, version, mode, file } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
             let look =
@@ -235,13 +260,17 @@ impl Turn {
             {
                 let (leaf, version) = (leaf.clone(), version.clone());
                 self.base.insert(path.clone(), Known { leaf, version, mode, file: None, stamp: None });
+                own.push(path.clone());
             }
             self.contents.insert(path, Found { leaf, version, mode });
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
         let (was, theirs) = (base.tree(), remote.tree(base, contents));
+        // A directory that is left out here may be a file there, which is not.
+        let hidden = theirs.iter().filter(|(path, _)| local.tree.is_unknown(path)).count() as u64;
         let keeps = options.deletions == Deletions::Keep || remote.is_empty();
-        let rules = Rules { on_conflict: options.on_conflict(), guard: options.guard(), hold: &|_| keeps };
+        let (on_conflict, guard) = (options.on_conflict(), options.guard());
+        let rules = Rules { on_conflict, guard, hold: &|_| keeps, waiting };
         let ours = &desk.places.workspace;
         let places =
             MergePlaces { theirs: Theirs::Moved(staged), ours, work: &desk.work, trash: &desk.trash };
@@ -255,10 +284,11 @@ impl Turn {
             }
         }
         self.base.write(&self.desk.places.state)?;
+        self.intents.settle(&self.desk.places.state, &own)?;
         let report = &mut self.report;
         report.placed += merged.written;
         report.removed += merged.removed;
-        report.pending += merged.ahead;
+        report.pending += merged.ahead + hidden;
         report.conflicts.extend(merged.conflicts);
         report.failed.absorb(merged.left);
         if let Some(approval) = merged.approval {
@@ -286,6 +316,8 @@ impl Turn {
             }
             Some((path.clone(), known))
         };
-        agreed.iter().filter_map(known).collect()
+        // A mirror goes on with these by what is known of them.
+        let covered = remote.covered.keys().filter_map(|path| Some((path.clone(), base.get(path)?.clone())));
+        covered.chain(agreed.iter().filter_map(known)).collect()
     }
 }

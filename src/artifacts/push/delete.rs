@@ -51,7 +51,12 @@ impl Artifacts {
         let (desk, session) = (Arc::clone(&turn.desk), self.session.clone());
         blocking("look at", move || desk.is_same(&session)).await?;
         let (base, intents) = (&turn.base, &turn.intents);
-        let jobs = paths.into_iter().filter_map(|path| Some(Job { known: base.get(&path)?.clone(), path }));
+        let jobs = paths.into_iter().filter_map(|path| {
+            let mut known = base.get(&path)?.clone();
+            // It may have been put again since, with the same content.
+            known.version = turn.contents.get(&path).map_or(known.version, |found| found.version.clone());
+            Some(Job { path, known })
+        });
         let (waiting, going): (Vec<_>, Vec<_>) =
             jobs.partition(|job| unsent.contains(&job.known.leaf.content()));
         let deletes = self.client.source.deletes(&self.client.prefix, self.client.retry).await;

@@ -11,7 +11,7 @@ use super::uploader::{Before, Room, Uploaded, Uploader, may_pass};
 use crate::artifacts::Artifacts;
 use crate::artifacts::client::Client;
 use crate::artifacts::disk::blocking;
-use crate::artifacts::local::Local;
+use crate::artifacts::local::{Local, Scope};
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::progress::Event;
 use crate::artifacts::remote::Found;
@@ -64,6 +64,8 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, std::iter::empty());
         let began = turn.local.began.unwrap_or(SystemTime::UNIX_EPOCH);
         let reader = Uploader::new(&self.client, &turn.desk.places, room, Uploads::default(), began);
+        let gone = turn.gone(|path| turn.local.tree.is_absent(path));
+        let _none_is_here = self.ask_for_removed(&mut turn, gone).await;
         self.look_into(&reader, &mut turn).await;
         let work = turn.work(&self.client, options);
         let replaced: HashSet<&GuestPath> = work.puts.iter().map(|job| &job.to).collect();
@@ -86,9 +88,10 @@ impl Artifacts {
         let (replacing, new): (Vec<_>, Vec<_>) = work.puts.into_iter().partition(|job| job.over.is_some());
         for jobs in [new, replacing] {
             let loses = |job: &Job| {
-                job.over
-                    .as_ref()
-                    .is_some_and(|over| over.leaf != job.leaf && unsent.contains(&over.leaf.content()))
+                job.over.as_ref().is_some_and(|over| {
+                    let waits = unsent.contains(&over.leaf.content()) || turn.has_alone(&job.path);
+                    over.leaf != job.leaf && waits
+                })
             };
             let (waiting, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(loses);
             for job in waiting {
@@ -248,7 +251,7 @@ impl Artifacts {
         if paths.is_empty() {
             return Ok((turn, paths));
         }
-        let scope = self.scope(options);
+        let scope = Scope { attributes: turn.attributes, ..self.scope(options) };
         blocking("mirror", move || {
             let again = Local::scan(&turn.desk.places, &turn.base, &scope)?;
             let (files, leaves) = again.unsent(&turn.base);
@@ -282,12 +285,12 @@ fn waits(operation: &'static str, path: &GuestPath) -> Error {
 impl Turn {
     /// Decides what is done to the store.
     fn work(&self, client: &Client, options: &SyncOptions) -> Work {
-        let keeps_attributes = client.source.keeps().attributes;
         let Self { base, local, remote, contents, .. } = self;
         let (was, there) = (base.tree(), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
-        let hold = |path: &GuestPath| keeps || local.may_hide(base.get(path));
-        let rules = Rules { on_conflict: OnConflict::KeepTarget, guard: options.guard(), hold: &hold };
+        let hold = |path: &GuestPath| keeps || self.has_alone(path) || local.may_hide(base.get(path));
+        let on_conflict = OnConflict::KeepTarget;
+        let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, waiting: &[] };
         let Plan { steps, conflicts, held, approval, open, ours_only } =
             plan(&was, &there, &local.tree, rules);
         // What nobody has read is no file here, and so in none of the steps.
@@ -316,7 +319,7 @@ impl Turn {
                 Act::MakeDirectory | Act::Aside(_) | Act::PutBeside(_) => {}
             }
         }
-        if keeps_attributes {
+        if self.attributes {
             // Another mode alone is no other content, and yet goes to the store.
             let is_other = |path: &GuestPath| {
                 let (_, was) = remote.version(base, contents, path);
@@ -336,15 +339,25 @@ impl Turn {
             let executable = local.tree.iter().filter(executable);
             work.left.extend(executable.map(|(path, _)| refuse(path, "the bit to execute is not kept")));
         }
+        // What is in the directory is put before the file goes that has its name. An earlier call has come no further.
+        let covered = remote.covered.iter().filter(|(path, object)| {
+            base.is_at(path, &object.version, object.size) && local.tree.is_directory(path) && !hold(path)
+        });
+        work.deletes.extend(covered.map(|(path, _)| path.clone()));
         (work.marks, work.unmarks) = self.directories(&was, &there, &work.deletes, work.unmarks);
         for (path, why) in conflicts {
-            work.conflict(&client.prefix, path, why, local.tree.get(path));
+            work.conflict(&client.prefix, path, why, (local.tree.get(path), there.file_above(path)));
         }
         if let Some(approval) = approval {
             let paths = held.into_iter().cloned().collect();
             work.held = Some(Held { side: Side::There, paths, approval });
         }
         work
+    }
+
+    /// Whether the second version of a conflict at `path` is here and cannot be sent: the store has it at `path` alone.
+    fn has_alone(&self, path: &GuestPath) -> bool {
+        self.base.conflicts.get(path).is_some_and(|beside| self.local.tree.is_unknown(beside))
     }
 
     /// Notes in the base what both sides have, and what neither has.
@@ -366,22 +379,29 @@ impl Turn {
 }
 
 impl Work {
-    /// Both sides have changed what is at `path`, where the workspace has `leaf`. The roles of the plan are exchanged here: its
-    /// target is the store.
+    /// Both sides have changed what is at `path`, where the workspace has `leaf` and the store may have a file `above`. The roles of
+    /// the plan are exchanged here: its target is the store.
     fn conflict(
         &mut self,
         prefix: &crate::artifacts::Prefix,
         path: &GuestPath,
         why: Why,
-        leaf: Option<&Leaf>,
+        (leaf, above): (Option<&Leaf>, Option<GuestPath>),
     ) {
         let leaf = leaf.filter(|leaf| **leaf != Leaf::Directory).cloned();
         let mut put = |to: GuestPath, leaf| {
             self.puts.push(Job { path: path.clone(), to, over: None, leaf });
         };
+        // An object beneath the key of a file would make a directory of it, and then nobody could read the file.
+        let place = above.as_ref().unwrap_or(path);
+        let rest = above.as_ref().and_then(|above| path.strip_prefix(above)).unwrap_or_default();
+        let name = |leaf: &Leaf| {
+            let name = beside(place, Whose::Ours, &leaf.tag(), 0).and_then(|name| name.join(&rest)).ok();
+            name.filter(|name| prefix.key(name).is_ok())
+        };
         let (why, beside) = match (why, leaf) {
             // The store has deleted it: it is put as new.
-            (Why::DeletedHere, Some(leaf)) => {
+            (Why::DeletedHere, Some(leaf)) if above.is_none() => {
                 put(path.clone(), leaf);
                 (Why::DeletedThere, None)
             }
@@ -391,12 +411,11 @@ impl Work {
                 (Why::DeletedHere, None)
             }
             (why, Some(leaf)) => {
-                let name = beside(path, Whose::Ours, &leaf.tag(), 0).ok();
-                let name = name.filter(|name| prefix.key(name).is_ok());
+                let name = name(&leaf);
                 if let Some(name) = &name {
                     put(name.clone(), leaf);
                 }
-                (why, name)
+                (if above.is_some() { Why::Kinds } else { why }, name)
             }
             (why, None) => (why, None),
         };

@@ -18,7 +18,7 @@ use crate::artifacts::Artifacts;
 use crate::artifacts::state::Version;
 use crate::artifacts::store::{Attributes, Condition, Kind};
 use crate::artifacts::sync::Turn;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::tree::{Leaf, Tree};
 
@@ -26,9 +26,19 @@ impl Artifacts {
     /// Tells the store of empty directories.
     pub(super) async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, mut paths: Vec<GuestPath>) {
         // Where a file could not be deleted it stays, and is reported.
-        paths.retain(|path| turn.base.get(path).is_none_or(|known| known.leaf == Leaf::Directory));
+        let is_file =
+            |path: &GuestPath| turn.base.get(path).is_some_and(|known| known.leaf != Leaf::Directory);
+        paths.retain(|path| {
+            !std::iter::successors(Some(path.clone()), GuestPath::parent).any(|at| is_file(&at))
+        });
+        let unsure = turn.unsure;
         let marked = stream::iter(paths).map(|path| async move {
-            let marked = self.mark(uploader, &path).await;
+            let marked = match unsure {
+                // Some servers take the key for that of a file.
+                true => Err(Error::new("put", &path, ErrorKind::Unsupported)
+                    .with_detail("nobody could find out whether the store keeps directories")),
+                false => self.mark(uploader, &path).await,
+            };
             (path, marked)
         });
         let mut marked = std::pin::pin!(marked.buffer_unordered(self.client.concurrency));
@@ -94,7 +104,8 @@ impl Turn {
         let empty = local.tree.iter().filter(|(_, leaf)| **leaf == Leaf::Directory);
         let unmarked = empty.filter(|(path, _)| {
             let free = there.is_absent(path) || there.is_directory(path) || going.contains(path);
-            free && !remote.markers.contains_key(path)
+            let below = there.file_above(path).is_some_and(|above| !going.contains(&above));
+            free && !below && !remote.markers.contains_key(path)
         });
         let marks = unmarked.map(|(path, _)| path.clone()).collect();
         let is_gone = |path: &GuestPath| {

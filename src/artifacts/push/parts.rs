@@ -37,7 +37,7 @@ impl Uploader {
             }
             let limit = self.retry.deadline(moved);
             let calls = retry.about(&self.progress, path).within(limit);
-            calls.run(|_| parts.put(bytes.clone())).await?;
+            self.patience.call(path, calls.run(|_| parts.put(bytes.clone()))).await?;
             sent += moved;
             self.progress.report(&Event::Moved { path, bytes: moved });
         }
@@ -64,7 +64,7 @@ impl Uploader {
             }
         };
         let calls = self.retry_of_parts().about(&self.progress, content.path).within(limit);
-        let (etag, compared) = calls.run(complete).await?;
+        let (etag, compared) = self.patience.call(content.path, calls.run(complete)).await?;
         self.count(if condition == Condition::Always { Compares::Never } else { compared });
         Ok(etag)
     }

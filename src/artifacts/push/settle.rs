@@ -75,7 +75,8 @@ impl Uploader {
     /// The version of the object, if it came by this very put; nothing if that cannot be seen.
     async fn put_by(&self, retry: Retry, key: &str, content: &Content<'_>) -> Option<Option<String>> {
         let calls = retry.about(&self.progress, content.path).within(self.retry.silence());
-        let found = calls.run(|_| self.source.backend().head(key)).await.ok().flatten()?;
+        let found = calls.run(|_| self.source.backend().head(key));
+        let found = self.patience.call(content.path, found).await.ok().flatten()?;
         let ours =
             content.attributes.put_id.is_some() && found.attributes.put_id == content.attributes.put_id;
         (ours && found.size == content.leaf.size()).then_some(found.etag)
@@ -142,7 +143,7 @@ impl Uploader {
         limit: u64,
     ) -> Result<Option<Found>> {
         let calls = retry.about(&self.progress, path);
-        calls.run(|_| self.identify_once(key, path, limit)).await
+        self.patience.call(path, calls.run(|_| self.identify_once(key, path, limit))).await
     }
 
     async fn identify_once(&self, key: &str, path: &GuestPath, limit: u64) -> Result<Option<Found>> {

@@ -10,6 +10,7 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::artifacts::client::Client;
 use crate::artifacts::key::Prefix;
+use crate::artifacts::patience::Patience;
 use crate::artifacts::progress::Progress;
 use crate::artifacts::state::{FileId, Known, Places, PutAt, Uploads, Version};
 use crate::artifacts::store::{
@@ -32,6 +33,7 @@ pub(crate) struct Uploader {
     pub(super) prefix: Prefix,
     pub(super) limits: ObjectLimits,
     pub(super) retry: Retry,
+    pub(super) patience: Patience,
     pub(super) progress: Progress,
     pub(super) places: Arc<Places>,
     /// The files that have several names.
@@ -202,6 +204,7 @@ impl Uploader {
             prefix: client.prefix.clone(),
             limits: client.limits,
             retry: client.retry,
+            patience: Patience::of(client.retry),
             progress: client.progress.clone(),
             places: Arc::clone(places),
             linked: Arc::new(Mutex::new(Linked::new(walk))),
@@ -278,8 +281,8 @@ impl Uploader {
         bytes: u64,
         mut call: impl FnMut() -> C,
     ) -> Result<T> {
-        let limit = self.retry.deadline(bytes);
-        self.retry.about(&self.progress, path).within(limit).run(|_| call()).await
+        let calls = self.retry.about(&self.progress, path).within(self.retry.deadline(bytes));
+        self.patience.call(path, calls.run(|_| call())).await
     }
 
     /// Asks whether `condition` holds right now.

@@ -81,6 +81,19 @@ impl Intents {
         self.earlier.iter().filter(|(_, digests)| digests.contains(&GONE)).map(|(path, _)| path)
     }
 
+    /// Forgets what concerns `paths`, which the base has now: what another host puts there later is not this host's.
+    pub(crate) fn settle(&mut self, state: &Root, paths: &[GuestPath]) -> Result<()> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        paths.iter().for_each(|path| drop(self.earlier.remove(path)));
+        self.write(state)?;
+        let now = self.now.get_mut().unwrap_or_else(PoisonError::into_inner);
+        now.0 = lines::append(state, INTENTS)?;
+        let again: String = now.1.iter().map(|(path, digest)| line(path, digest)).collect();
+        lines::write(&mut now.0, INTENTS, &again)
+    }
+
     /// Forgets all but what concerns paths that are `kept`, once the base has the rest. Nothing is noted after it.
     pub(crate) fn keep(&mut self, state: &Root, kept: impl Fn(&GuestPath) -> bool) -> Result<()> {
         let now = std::mem::take(&mut self.now.get_mut().unwrap_or_else(PoisonError::into_inner).1);
@@ -88,16 +101,18 @@ impl Intents {
             self.earlier.entry(path).or_default().push(digest);
         }
         self.earlier.retain(|path, _| kept(path));
+        match self.earlier.is_empty() {
+            true => forget(state, INTENTS),
+            false => self.write(state),
+        }
+    }
+
+    fn write(&self, state: &Root) -> Result<()> {
         let lines = self
             .earlier
             .iter()
             .flat_map(|(path, digests)| digests.iter().map(move |digest| line(path, digest)));
-        match self.earlier.is_empty() {
-            true => forget(state, INTENTS),
-            false => {
-                state.replace(INTENTS, format!("{}\n{}", self.binding.line(), lines.collect::<String>()))
-            }
-        }
+        state.replace(INTENTS, format!("{}\n{}", self.binding.line(), lines.collect::<String>()))
     }
 }
 
