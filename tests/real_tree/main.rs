@@ -5,7 +5,6 @@
 #![cfg(feature = "session")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
 
-mod odd;
 mod survives;
 mod yard;
 
@@ -16,7 +15,7 @@ use std::path::Path;
 
 use beneath::{ErrorKind, TreeOptions};
 use beneath_kit::tools::{self, Tool, run, succeeds};
-use beneath_kit::{Likeness, is_root, skip};
+use beneath_kit::{Likeness, is_root, odd, skip};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use survives::survives;

@@ -6,8 +6,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use beneath_kit::is_root;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
+
+use crate::is_root;
 
 /// Names that somebody has once refused, cut, quoted wrongly or taken for something else; none holds a slash.
 const NAMES: &str = ".../..../.hidden/..x/-rf/--help/-/~/~root/$HOME/$(touch owned)/`id`/a;b/a&b/a|b/a b/ leading/\
@@ -16,7 +17,7 @@ const NAMES: &str = ".../..../.hidden/..x/-rf/--help/-/~/~root/$HOME/$(touch own
      \u{feff}bom/\u{200b}/\u{2028}/\u{1f600}/\u{ff0f}/workspace/inbox/.git/a/A/.beneath-mine/.session";
 
 /// A file of each name, and a directory that holds one.
-pub(crate) fn names(dir: &Path) {
+pub fn names(dir: &Path) {
     fs::create_dir_all(dir.join("single")).unwrap();
     for byte in (1..=u8::MAX).filter(|byte| !b"/.".contains(byte)) {
         fs::write(dir.join("single").join(OsStr::from_bytes(&[byte])), [byte]).unwrap();
@@ -32,7 +33,8 @@ pub(crate) fn names(dir: &Path) {
     }
 }
 
-pub(crate) fn modes(dir: &Path) {
+/// Files and directories of each mode that somebody uses.
+pub fn modes(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
     let mut modes = vec![0o755, 0o644, 0o444, 0o500, 0o711, 0o777, 0o400];
     if is_root() {
@@ -52,7 +54,8 @@ pub(crate) fn modes(dir: &Path) {
     }
 }
 
-pub(crate) fn links(dir: &Path) {
+/// Links that lead somewhere, nowhere, outside and round in a circle.
+pub fn links(dir: &Path) {
     fs::create_dir_all(dir.join("real")).unwrap();
     fs::write(dir.join("real/file"), "x").unwrap();
     let long = "x/".repeat(1500);
@@ -75,7 +78,8 @@ pub(crate) fn links(dir: &Path) {
     }
 }
 
-pub(crate) fn sizes(dir: &Path) {
+/// Nothing, something and a file with holes.
+pub fn sizes(dir: &Path) {
     fs::create_dir_all(dir.join("empty/empty/empty")).unwrap();
     fs::write(dir.join("nothing"), "").unwrap();
     fs::write(dir.join("binary"), (0..300_000_u32).map(|n| (n * 31 % 251) as u8).collect::<Vec<_>>())
@@ -86,7 +90,7 @@ pub(crate) fn sizes(dir: &Path) {
 }
 
 /// Directories up to and past the longest path, with a file and a link in each.
-pub(crate) fn deep(dir: &Path) {
+pub fn deep(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
     let name = "n".repeat(250);
     let mut at = rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
