@@ -16,21 +16,26 @@ const NAMES: &str = ".../..../.hidden/..x/-rf/--help/-/~/~root/$HOME/$(touch own
      2026-11-16T08:00:00.log/<>|*/%2e%2e%2f/%s%n/a'b/a\"b/caf\u{e9}/cafe\u{301}/\u{202e}gpj.exe/\
      \u{feff}bom/\u{200b}/\u{2028}/\u{1f600}/\u{ff0f}/workspace/inbox/.git/a/A/.beneath-mine/.session";
 
-/// A file of each name, and a directory that holds one.
+/// A file of each name, a directory that holds one, and an empty one.
 pub fn names(dir: &Path) {
     fs::create_dir_all(dir.join("single")).unwrap();
     for byte in (1..=u8::MAX).filter(|byte| !b"/.".contains(byte)) {
         fs::write(dir.join("single").join(OsStr::from_bytes(&[byte])), [byte]).unwrap();
     }
-    let bytes = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    let more =
-        [bytes(b"\xff\xfe"), bytes(b"caf\xe9"), bytes(b"\xc3"), bytes(&[b'n'; 255]), bytes(&[0x80; 255])];
-    for name in NAMES.split('/').map(OsString::from).chain(more) {
-        fs::create_dir_all(dir.join("in").join(&name)).unwrap();
-        fs::write(dir.join("in").join(&name).join(&name), name.as_bytes()).unwrap();
-        symlink(&name, dir.join("in").join(&name).join(".link")).unwrap();
-        fs::create_dir_all(dir.join("empty").join(&name)).unwrap();
-    }
+    let bytes = [&b"\xff\xfe"[..], b"caf\xe9", b"\xc3"].map(|bytes| OsString::from_vec(bytes.to_vec()));
+    NAMES.split('/').map(OsString::from).chain(bytes).for_each(|name| thrice(dir, &name));
+}
+
+/// The longest names that Linux takes.
+pub fn long_names(dir: &Path) {
+    [b'n', 0x80].iter().for_each(|byte| thrice(dir, OsStr::from_bytes(&[*byte; 255])));
+}
+
+fn thrice(dir: &Path, name: &OsStr) {
+    fs::create_dir_all(dir.join("in").join(name)).unwrap();
+    fs::write(dir.join("in").join(name).join(name), name.as_bytes()).unwrap();
+    symlink(name, dir.join("in").join(name).join(".link")).unwrap();
+    fs::create_dir_all(dir.join("empty").join(name)).unwrap();
 }
 
 /// Files and directories of each mode that somebody uses.
