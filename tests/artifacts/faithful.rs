@@ -1,9 +1,8 @@
 //! A tree that went to a store and came back on another host is the same tree: kinds, modes, times, links, empty directories.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,30 +10,7 @@ use beneath::artifacts::{Source, SyncOptions};
 use beneath_kit::tools::{self, Tool, run, succeeds};
 
 use crate::servers;
-use crate::support::{self, Home};
-
-/// What is beneath a directory: of files mode, time and content, of links the text, and every directory.
-fn facts(top: &Path) -> BTreeMap<String, String> {
-    let entries = walkdir::WalkDir::new(top).min_depth(1).into_iter().map(Result::unwrap);
-    let fact = |entry: walkdir::DirEntry| {
-        let (path, metadata) = (entry.path(), entry.metadata().unwrap());
-        let fact = match () {
-            () if metadata.is_dir() => "directory".to_owned(),
-            () if metadata.is_symlink() => format!("link to {}", text(&fs::read_link(path).unwrap())),
-            () => {
-                let content = beneath_kit::likeness::hash_of(&fs::read(path).unwrap());
-                let (mode, seconds) = (metadata.mode() & 0o777, metadata.mtime());
-                format!("{mode:o} {seconds}.{:09} {content:x}", metadata.mtime_nsec())
-            }
-        };
-        (text(path.strip_prefix(top).unwrap()), fact)
-    };
-    entries.map(fact).collect()
-}
-
-fn text(path: &Path) -> String {
-    path.as_os_str().as_bytes().escape_ascii().to_string()
-}
+use crate::support::{self, Home, facts};
 
 /// Every store that keeps more than bytes, and every server whatever it keeps.
 async fn stores() -> Vec<(&'static str, Source, bool)> {
@@ -73,7 +49,7 @@ async fn comes_back(name: &str, source: &Source, one: &Home, faithful: bool) -> 
     }
     let (here, there) = (facts(&one.workspace("")), facts(&two.workspace("")));
     for (path, fact) in &here {
-        assert_eq!(Some(fact), there.get(path), "{name}: {path}");
+        assert_eq!(Some(fact), there.get(path), "{name}: {path:?}");
     }
     assert_eq!(here.len(), there.len(), "{name}: {there:#?}");
     two.assert_clean();
@@ -180,7 +156,7 @@ async fn every_change_of_kind_arrives_at_another_host() {
             let (mut here, mut there) = (facts(&one.workspace("")), facts(&two.workspace("")));
             // Another mode alone comes with the next content.
             for side in [&mut here, &mut there].into_iter().filter(|_| edit == "a file gets another mode") {
-                side.remove("file");
+                side.remove(Path::new("file"));
             }
             assert_eq!(here, there, "{name}, {edit}");
         }
