@@ -35,7 +35,7 @@ use super::report::SyncReport;
 use super::state::{Base, Binding, Desk, Intents, Known, Places, Version};
 use crate::error::Result;
 use crate::name::GuestPath;
-use crate::tree::{Conflict, Why, recover_from};
+use crate::tree::{Conflict, Leaf, Why, recover_from};
 
 /// Where a call makes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,6 +268,14 @@ impl Artifacts {
                 base.insert(path, Known { version, ..known.clone() });
             }
         }
+    }
+
+    /// The mode of an object that says none, although its store keeps what is said, where the file here is a program: without the
+    /// bits to execute, since no other host makes a program of it. A mirror sees that the modes differ, and puts it again.
+    pub(super) fn unsaid(&self, turn: &Turn, path: &GuestPath, leaf: &Leaf) -> Option<u32> {
+        let is_program = matches!(leaf, Leaf::File { execute: true, .. });
+        let mode = turn.mode(path).filter(|_| is_program && self.client.source.keeps().attributes)?;
+        Some(mode & !0o111)
     }
 
     /// The report, with the conflicts that nobody has settled since an earlier call.

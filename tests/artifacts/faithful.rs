@@ -6,9 +6,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use beneath::artifacts::{Source, SyncOptions};
+use beneath::artifacts::{Retry, Source, SyncOptions};
 use beneath_kit::tools::{self, Tool, run, succeeds};
 
+use crate::bucket::{Act, Answer, Ask, Bucket};
 use crate::servers;
 use crate::support::{self, Home, facts};
 
@@ -230,4 +231,63 @@ async fn what_real_tools_leave_works_on_the_next_host() {
             );
         }
     }
+}
+
+/// A tool that says nothing of files has put the bytes of a program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_whose_object_does_not_say_so_is_put_again() {
+    for with_pull in [false, true] {
+        // In a directory every object says it.
+        for (name, source, _) in
+            stores().await.into_iter().filter(|(name, _, faithful)| *faithful && *name != "directory")
+        {
+            let one = Home::new();
+            write(&one.workspace("run.sh"), "#!/bin/sh", 0o755, 1, 0);
+            write(&one.workspace("text"), "text", 0o640, 1, 0);
+            support::seed(&source, &[("run.sh", b"#!/bin/sh"), ("text", b"text")]).await;
+            let artifacts = one.artifacts(&source);
+            if with_pull {
+                let pulled = artifacts.pull(&SyncOptions::default()).await.unwrap();
+                assert_eq!((pulled.placed, pulled.conflicts.len()), (0, 0), "{name}: {pulled:?}");
+            }
+            for uploaded in [1, 0] {
+                let mirrored = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+                assert_eq!(
+                    (mirrored.uploaded, mirrored.is_complete()),
+                    (uploaded, true),
+                    "{name}: {mirrored:?}"
+                );
+            }
+            let two = Home::new();
+            assert!(two.artifacts(&source).restore().await.unwrap().is_complete(), "{name}");
+            let mode = |path| fs::metadata(two.workspace(path)).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode("run.sh"), 0o755, "{name}");
+            assert_eq!(mode("text") & 0o111, 0, "{name}");
+        }
+    }
+}
+
+/// The answer is lost, and so is what was said of the file.
+#[tokio::test]
+async fn a_program_is_not_in_the_store_until_its_object_says_so() {
+    let bucket = Bucket::new(|request, count| match (request.ask, count) {
+        (Ask::Put, ..6) => Act::ServeBareAndSay(Answer::new(500, "")),
+        _ => Act::Serve,
+    });
+    let one = Home::new();
+    write(&one.workspace("run.sh"), "#!/bin/sh", 0o755, 1, 0);
+    let retry =
+        Retry::default().with_attempts(2).with_pause(Duration::from_millis(1), Duration::from_millis(1));
+    let source = bucket.source();
+    let artifacts = one.artifacts(&source).with_retry(retry);
+    let mut reports = Vec::new();
+    while bucket.asked(Ask::Put) < 6 {
+        let mirrored = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        assert!(!mirrored.is_complete(), "{mirrored:?}");
+        reports.push(mirrored);
+    }
+    assert!(reports.len() > 1, "{reports:?}");
+    assert_eq!(bucket.object("run.sh").unwrap(), b"#!/bin/sh");
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    comes_back("bucket", &source, &one, true).await;
 }

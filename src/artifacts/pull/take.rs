@@ -45,6 +45,9 @@ impl Artifacts {
             let Some(object) = objects.get(index) else { continue };
             self.note_failure(&mut turn, &object.path, error);
         }
+        for record in &mut records {
+            record.mode = record.mode.or_else(|| self.unsaid(&turn, &record.path, &record.leaf));
+        }
         self.ask_for_removed(&mut turn).await;
         if options.withholds(&turn.report) {
             // What is staged is listed in the log, and the next call goes on from there.
@@ -261,7 +264,7 @@ impl Turn {
             };
             let placed = ids.get(path).filter(|_| known.file.is_none());
             if let Some((file, mode)) = placed {
-                (known.file, known.mode) = (Some(*file), Some(*mode));
+                (known.file, known.mode) = (Some(*file), known.mode.or(Some(*mode)));
             }
             Some((path.clone(), known))
         };
