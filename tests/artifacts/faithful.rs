@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use beneath::artifacts::{Retry, Source, SyncOptions};
-use beneath_kit::tools::{self, Tool, run, succeeds};
 
 use crate::bucket::{Act, Answer, Ask, Bucket};
 use crate::servers;
@@ -185,51 +184,6 @@ async fn another_mode_alone_is_in_the_store() {
             assert_eq!((mirrored.uploaded, mirrored.is_complete()), (uploaded, true), "{name}");
         }
         comes_back(name, &source, &one, faithful).await;
-    }
-}
-
-/// What git, npm and python leave in a workspace works on the next host.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_real_tools_leave_works_on_the_next_host() {
-    let (git, npm, python) = (
-        Tool::find("git", &["--version"]),
-        Tool::find("npm", &["--version"]),
-        Tool::find("python3", &["-c", "import venv"]),
-    );
-    let (one, beside) = (Home::new(), tempfile::tempdir().unwrap());
-    let top = one.workspace("");
-    if let Some(git) = &git {
-        tools::clone_repository(git, &beside.path().join("origin"), &top.join("repo"));
-        succeeds(&mut git.at(&top.join("repo"), &["gc", "-q"]));
-    }
-    let cache = beside.path().join("npm");
-    let npm = npm.filter(|npm| tools::install_packages(npm, &top.join("project"), &cache));
-    if let Some(python) = &python {
-        succeeds(&mut python.at(&top, &["-m", "venv", "--symlinks", "--without-pip", "venv"]));
-    }
-    for (name, source, faithful) in stores().await {
-        let Some(two) = comes_back(name, &source, &one, faithful).await else {
-            println!("{name} does not keep all of it, and says so");
-            continue;
-        };
-        let copy = two.workspace("");
-        if let Some(git) = &git {
-            succeeds(&mut git.at(&copy.join("repo"), &["fsck", "--strict", "--full"]));
-            assert_eq!(run(&mut git.at(&copy.join("repo"), &["status", "--porcelain"])), "", "{name}");
-        }
-        if let Some(npm) = &npm {
-            let listed = run(npm.at(&copy.join("project"), &["ls", "--all"]).env("npm_config_cache", &cache));
-            assert!(listed.contains("semver@7.6.3"), "{name}: {listed}");
-        }
-        if python.is_some() {
-            let python = Tool::at_path(&copy.join("venv/bin/python"));
-            let says = run(&mut python.at(&copy, &["-c", "import sys, json; print(sys.prefix)"]));
-            assert_eq!(
-                fs::canonicalize(says.trim()).unwrap(),
-                fs::canonicalize(copy.join("venv")).unwrap(),
-                "{name}"
-            );
-        }
     }
 }
 
