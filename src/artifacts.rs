@@ -43,7 +43,10 @@
 //!
 //! # What does not
 //! * What a store keeps besides bytes is tried out on a scratch object before the first link, program or empty directory goes there.
-//!   Where a server drops it, each of these is reported, and the call is not complete.
+//!   Where a server drops it, each of these is reported, and the call is not complete. The other permission bits and the times are lost
+//!   there without a report.
+//! * A server that takes two keys for one, as `rclone serve s3` does with two spellings of `é`, is found out by the next sync, and not by the
+//!   call that has put them.
 //! * Modes of directories are not kept. Of files with several names each name becomes a file of its own; one with two names in one
 //!   directory is refused. A time that changes alone is not sent. Permission bits that change alone are sent, and come to another
 //!   host with the next content; the bit to execute comes at once.

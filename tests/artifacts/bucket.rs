@@ -19,6 +19,8 @@ pub(crate) enum Act {
     Refuse(Answer),
     /// What it is asked for, and then answers this.
     ServeAndSay(Answer),
+    /// What it is asked for but for what is said of the file, and then answers this.
+    ServeBareAndSay(Answer),
     /// What it is asked for, and then another host puts an object at this path below the prefix of the session.
     ServeAndPlant(&'static str),
 }
@@ -66,9 +68,9 @@ impl Bucket {
             for stream in listener.incoming().flatten() {
                 let (bucket, judge) = (serving.clone(), Arc::clone(&judge));
                 std::thread::spawn(move || {
-                    let Some(request) = Request::read(&stream) else { return };
+                    let Some(mut request) = Request::read(&stream) else { return };
                     let before = bucket.begin(&request);
-                    let serve = || bucket.state.lock().unwrap().serve(&request);
+                    let serve = |request: &Request| bucket.state.lock().unwrap().serve(request);
                     let refusal = || bucket.state.lock().unwrap().probes.clone();
                     let loses = || std::mem::take(&mut bucket.state.lock().unwrap().loses_trial);
                     let act = match request.is_probe() {
@@ -77,15 +79,20 @@ impl Bucket {
                         false => judge(&request, before),
                     };
                     let answer = match act {
-                        Act::Serve => serve(),
+                        Act::Serve => serve(&request),
                         Act::ServeAndPlant(path) => {
-                            let answer = serve();
+                            let answer = serve(&request);
                             bucket.plant(&format!("sessions/s1/{path}"));
                             answer
                         }
                         Act::Refuse(answer) => answer,
                         Act::ServeAndSay(answer) => {
-                            serve();
+                            serve(&request);
+                            answer
+                        }
+                        Act::ServeBareAndSay(answer) => {
+                            request.headers.retain(|name, _| !is_said(name));
+                            serve(&request);
                             answer
                         }
                     };
@@ -217,11 +224,13 @@ impl Bucket {
 
 /// What a request says of the file.
 fn said(request: &Request) -> Headers {
-    let said = request
-        .headers
-        .iter()
-        .filter(|(name, _)| name.starts_with("x-amz-meta-") || name.starts_with("x-goog-meta-"));
+    let said = request.headers.iter().filter(|(name, _)| is_said(name));
     said.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Whether a header says something of the file.
+fn is_said(name: &str) -> bool {
+    name.starts_with("x-amz-meta-") || name.starts_with("x-goog-meta-")
 }
 
 /// There are few names, and a test soon ends.

@@ -1,8 +1,6 @@
 //! Azure, by an emulator that is started only if it is named, and GCS, by the bucket of this process.
 
 use std::fs;
-#[cfg(feature = "azure")]
-use std::sync::Arc;
 
 use beneath::artifacts::{Source, SyncOptions};
 
@@ -41,42 +39,11 @@ async fn round_trip(source: &Source) {
     assert!(objects == one.tree());
 }
 
-/// The account and the key that every Azurite has.
-#[cfg(feature = "azure")]
-const ACCOUNT: &str = "devstoreaccount1";
-#[cfg(feature = "azure")]
-const KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
 #[cfg(feature = "azure")]
 #[tokio::test]
 async fn azure_takes_and_gives_back() {
-    use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, MicrosoftAzureBuilder};
-    use object_store::client::{HttpRequest, HttpRequestBody};
-
     let Some(server) = crate::servers::azurite() else { return };
-    let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", server.port);
-    let mut request = HttpRequest::new(HttpRequestBody::empty());
-    *request.method_mut() = "PUT".parse().unwrap();
-    *request.uri_mut() = format!("{endpoint}/bucket?restype=container").parse().unwrap();
-    let credential = AzureCredential::AccessKey(AzureAccessKey::try_new(KEY).unwrap());
-    AzureAuthorizer::new(&credential, ACCOUNT).try_authorize(&mut request).unwrap();
-    let headers: String = request
-        .headers()
-        .iter()
-        .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()))
-        .collect();
-    let answer = server.http("PUT", &format!("/{ACCOUNT}/bucket?restype=container"), &headers, b"").unwrap();
-    assert!(answer.contains(" 201 "), "{answer}");
-
-    let store = MicrosoftAzureBuilder::new()
-        .with_account(ACCOUNT)
-        .with_access_key(KEY)
-        .with_container_name("bucket")
-        .with_endpoint(endpoint)
-        .with_allow_http(true)
-        .build()
-        .unwrap();
-    round_trip(&Source::new(Arc::new(store))).await;
+    round_trip(&server.container()).await;
 }
 
 #[cfg(feature = "gcp")]

@@ -20,6 +20,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 pub(crate) const KEY_ID: &str = "S3RVER";
 pub(crate) const SECRET: &str = "S3RVER";
 
+/// The account and the key that every Azurite has.
+#[cfg(feature = "azure")]
+const ACCOUNT: &str = "devstoreaccount1";
+#[cfg(feature = "azure")]
+const ACCOUNT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
 /// A server on loopback; of S3 in most cases.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -98,7 +105,7 @@ pub(crate) fn rclone() -> Option<&'static Server> {
     })
 }
 
-/// Azurite is Azure's emulator. It makes no buckets here.
+/// Azurite is Azure's emulator, and has containers instead of buckets.
 #[cfg(feature = "azure")]
 pub(crate) fn azurite() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
@@ -189,8 +196,7 @@ impl Server {
 
     /// A new bucket and a source on it.
     pub(crate) async fn bucket(&self) -> (String, Source) {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("b{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = new_name();
         match self.buckets {
             Buckets::Request => self.answers("PUT", &format!("/{name}"), " 200 "),
             Buckets::Signed => self.answers("PUT", &self.signed(&name).await, " 200 "),
@@ -198,6 +204,36 @@ impl Server {
         }
         let source = Source::s3(self.builder(&name)).unwrap();
         (name, source)
+    }
+
+    /// A new container of Azurite and a source on it.
+    #[cfg(feature = "azure")]
+    pub(crate) fn container(&self) -> Source {
+        use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, MicrosoftAzureBuilder};
+        use object_store::client::{HttpRequest, HttpRequestBody};
+
+        let name = new_name();
+        let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", self.port);
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = "PUT".parse().unwrap();
+        *request.uri_mut() = format!("{endpoint}/{name}?restype=container").parse().unwrap();
+        let credential = AzureCredential::AccessKey(AzureAccessKey::try_new(ACCOUNT_KEY).unwrap());
+        AzureAuthorizer::new(&credential, ACCOUNT).try_authorize(&mut request).unwrap();
+        let headers: String = request
+            .headers()
+            .iter()
+            .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()))
+            .collect();
+        let target = format!("/{ACCOUNT}/{name}?restype=container");
+        let answer = self.http("PUT", &target, &headers, b"").unwrap();
+        assert!(answer.contains(" 201 "), "{answer}");
+        let store = MicrosoftAzureBuilder::new()
+            .with_account(ACCOUNT)
+            .with_access_key(ACCOUNT_KEY)
+            .with_container_name(name)
+            .with_endpoint(endpoint)
+            .with_allow_http(true);
+        Source::new(std::sync::Arc::new(store.build().unwrap()))
     }
 
     /// The store has no call to make a bucket; a signed URL for an object with an empty name is nearly one.
@@ -236,6 +272,12 @@ impl Server {
         stream.read_to_end(&mut answer)?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
+}
+
+/// A name that no other bucket has.
+fn new_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("b{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 pub(crate) fn free_port() -> u16 {

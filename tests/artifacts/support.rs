@@ -1,6 +1,8 @@
 //! Stores for the tests, and the directories of a session.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use beneath::artifacts::{Artifacts, Places, Prefix, Source};
 use beneath::{Root, Session, SessionId, ambient_authority};
 use beneath_kit::Snapshot;
 use futures_util::TryStreamExt as _;
+use sha2::{Digest as _, Sha256};
 
 use crate::servers::{moto, weed};
 
@@ -127,6 +130,29 @@ pub(crate) fn tree_at(top: &Path) -> BTreeMap<String, Vec<u8>> {
         (name, std::fs::read(entry.path()).unwrap())
     });
     files.collect()
+}
+
+/// What is beneath a directory: of files mode, time and content, of links the text, and every directory.
+pub(crate) fn facts(top: &Path) -> BTreeMap<PathBuf, String> {
+    let entries = walkdir::WalkDir::new(top).min_depth(1).into_iter().map(Result::unwrap);
+    let fact = |entry: walkdir::DirEntry| {
+        let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+        let fact = match () {
+            () if metadata.is_dir() => "directory".to_owned(),
+            () if metadata.is_symlink() => {
+                format!("link to {}", std::fs::read_link(path).unwrap().as_os_str().as_bytes().escape_ascii())
+            }
+            () if metadata.is_file() => {
+                let content: [u8; 32] = Sha256::digest(std::fs::read(path).unwrap()).into();
+                let content = u128::from_be_bytes(content[..16].try_into().unwrap());
+                let (mode, seconds) = (metadata.mode() & 0o777, metadata.mtime());
+                format!("{mode:o} {seconds}.{:09} {content:x}", metadata.mtime_nsec())
+            }
+            () => "special".to_owned(),
+        };
+        (path.strip_prefix(top).unwrap().to_owned(), fact)
+    };
+    entries.map(fact).collect()
 }
 
 /// Every object under the prefix with its content.

@@ -5,7 +5,6 @@
 #![cfg(feature = "session")]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a failed test says where")]
 
-mod odd;
 mod survives;
 mod yard;
 
@@ -15,8 +14,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use beneath::{ErrorKind, TreeOptions};
-use beneath_kit::tools::{self, Tool, run, succeeds};
-use beneath_kit::{Likeness, is_root, skip};
+use beneath_kit::tools::{self, Tool, succeeds};
+use beneath_kit::{Likeness, is_root, odd, skip};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use survives::survives;
@@ -27,19 +26,12 @@ fn a_clone_of_a_repository_survives() {
     let Some(git) = Tool::find("git", &["--version"]) else { return };
     let yard = Yard::new();
     tools::clone_repository(&git, &yard.beside("origin"), &yard.workspace().join("repo"));
-    survives(&yard, |copy| {
-        let repo = copy.join("repo");
-        succeeds(&mut git.at(&repo, &["fsck", "--strict", "--full"]));
-        assert_eq!(run(&mut git.at(&repo, &["status", "--porcelain"])), "");
-        assert_eq!(run(&mut git.at(&repo, &["describe", "--tags", "HEAD~1"])), "v1.0\n");
-        assert_eq!(run(&mut git.at(&repo, &["log", "--format=%s"])), "third\nsecond\nfirst\n");
-    });
+    survives(&yard, |copy| tools::repository_works(&git, &copy.join("repo")));
 }
 
 #[test]
 fn installed_packages_survive() {
     let Some(npm) = Tool::find("npm", &["--version"]) else { return };
-    let Some(node) = Tool::find("node", &["--version"]) else { return };
     let yard = Yard::new();
     let project = yard.workspace().join("project");
     if !tools::install_packages(&npm, &project, &yard.beside("npm")) {
@@ -47,12 +39,7 @@ fn installed_packages_survive() {
     }
     let bin = project.join("node_modules/.bin/semver");
     assert!(fs::symlink_metadata(&bin).unwrap().is_symlink(), "the packages have no links in .bin");
-    survives(&yard, |copy| {
-        let project = copy.join("project");
-        let listed = run(npm.at(&project, &["ls", "--all"]).env("npm_config_cache", yard.beside("npm")));
-        assert!(listed.contains("semver@7.6.3") && listed.contains("mkdirp@3.0.1"), "{listed}");
-        assert_eq!(run(&mut node.at(&project, &["node_modules/.bin/semver", "1.2.3"])), "1.2.3\n");
-    });
+    survives(&yard, |copy| tools::packages_work(&npm, &copy.join("project"), &yard.beside("npm")));
 }
 
 #[test]
@@ -64,12 +51,7 @@ fn a_virtual_environment_survives() {
     let outside = |path: &Path| fs::read_link(path).is_ok_and(|text| text.is_absolute());
     let mut links = fs::read_dir(venv.join("bin")).unwrap().map(|entry| entry.unwrap().path());
     assert!(links.any(|path| outside(&path)), "no link leads to the interpreter");
-    survives(&yard, |copy| {
-        let python = Tool::at_path(&copy.join("venv/bin/python"));
-        let says = run(&mut python.at(copy, &["-c", "import sys, json; print(sys.prefix)"]));
-        let prefix = fs::canonicalize(says.trim()).unwrap();
-        assert_eq!(prefix, fs::canonicalize(copy.join("venv")).unwrap());
-    });
+    survives(&yard, |copy| tools::environment_works(&copy.join("venv")));
 }
 
 #[test]
@@ -81,10 +63,7 @@ fn the_output_of_a_build_survives() {
     let program = fs::metadata(package.join("target/debug/tiny")).unwrap();
     assert!(program.nlink() > 1, "cargo gives its programs a second name in the same tree");
     survives(&yard, |copy| {
-        assert_eq!(
-            run(&mut Tool::at_path(&copy.join("tiny/target/debug/tiny")).at(copy, &[])),
-            "still here\n"
-        );
+        tools::build_works(&copy.join("tiny"));
         let copied = fs::metadata(copy.join("tiny/target/debug/tiny")).unwrap();
         assert_eq!(copied.nlink(), 1, "each name has a file of its own");
     });
@@ -94,6 +73,7 @@ fn the_output_of_a_build_survives() {
 fn every_name_and_mode_and_link_that_linux_allows_survives() {
     let yard = Yard::new();
     odd::names(&yard.workspace().join("names"));
+    odd::long_names(&yard.workspace().join("names"));
     odd::modes(&yard.workspace().join("modes"));
     odd::links(&yard.workspace().join("links"));
     odd::sizes(&yard.workspace().join("sizes"));

@@ -46,6 +46,9 @@ impl Artifacts {
             let Some(object) = objects.get(index) else { continue };
             self.note_failure(&mut turn, &object.path, error);
         }
+        for record in &mut records {
+            record.mode = record.mode.or_else(|| turn.unsaid(&record.path, &record.leaf));
+        }
         let gone = turn.gone(|path| turn.local.tree.get(path).is_some() || turn.local.tree.is_absent(path));
         let waiting = self.ask_for_removed(&mut turn, gone).await;
         if options.withholds(&turn.report) {
@@ -237,6 +240,14 @@ impl Turn {
         self.local.mode(path).or_else(|| self.base.get(path)?.mode)
     }
 
+    /// The mode of an object that says none, although its store keeps what is said, where the file here is a program: without the
+    /// bits to execute, since no other host makes a program of it. A mirror sees that the modes differ, and puts it again.
+    pub(in crate::artifacts) fn unsaid(&self, path: &GuestPath, leaf: &Leaf) -> Option<u32> {
+        let is_program = matches!(leaf, Leaf::File { execute: true, .. });
+        let mode = self.mode(path).filter(|_| is_program && self.attributes)?;
+        Some(mode & !0o111)
+    }
+
     /// Merges what is staged into the workspace, and writes the base.
     fn merge(
         mut self,
@@ -312,7 +323,7 @@ impl Turn {
             };
             let placed = ids.get(path).filter(|_| known.file.is_none());
             if let Some((file, mode)) = placed {
-                (known.file, known.mode) = (Some(*file), Some(*mode));
+                (known.file, known.mode) = (Some(*file), known.mode.or(Some(*mode)));
             }
             Some((path.clone(), known))
         };

@@ -159,8 +159,8 @@ impl Artifacts {
                 Ok(Some(found)) => {
                     let leaf = found.leaf(turn.mode(&path));
                     let access = turn.desk.places.workspace.policy().access();
-                    let mode = found.attributes.mode.filter(|_| matches!(leaf, Leaf::File { .. }));
-                    let mode = mode.map(|mode| access.widen(mode));
+                    let said = found.attributes.mode.filter(|_| matches!(leaf, Leaf::File { .. }));
+                    let mode = said.map(|mode| access.widen(mode)).or_else(|| turn.unsaid(&path, &leaf));
                     let version = turn.remote.of_etag(&path, found.etag);
                     // This host has put it before it was cut off.
                     if turn.intents.of(&path).contains(&found.digest) {

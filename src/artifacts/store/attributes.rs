@@ -74,11 +74,11 @@ impl Attributes {
     /// Nothing but that it is a file.
     pub const NONE: Self = Self { kind: Kind::File, mode: None, modified: None, sha256: None, put_id: None };
 
-    /// Whether a file like this is what they say, as far as they say it.
+    /// Whether a file like this is what they say. A file is no program unless they say it.
     pub(crate) fn fit(&self, leaf: &Leaf) -> bool {
         match (leaf, self.kind) {
             (Leaf::File { execute, .. }, Kind::File) => {
-                self.mode.is_none_or(|mode| (mode & 0o100 != 0) == *execute)
+                self.mode.is_some_and(|mode| mode & 0o100 != 0) == *execute
             }
             (Leaf::Link { .. }, Kind::Link) | (Leaf::Directory, Kind::Directory) => true,
             _ => false,

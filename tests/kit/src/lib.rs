@@ -8,6 +8,7 @@
 //! | compare sequences of operations with a tree in memory | [`model`] |
 //! | say what an agent means by a path that it writes | [`spelling`] |
 //! | let git, npm, python and cargo make a tree | [`tools`] |
+//! | make a tree that no tool leaves, and a guest may | [`odd`] |
 //! | compare two trees as those see them who work in them | [`likeness`] |
 //! | write a test in a root with a canary beside it | [`arena`] |
 //! | stop a call at each of its system calls | [`trace`], in a [`scene`] |
@@ -24,6 +25,7 @@ pub mod journal;
 pub mod likeness;
 pub mod model;
 pub mod naive;
+pub mod odd;
 pub mod operations;
 pub mod race;
 pub mod rig;

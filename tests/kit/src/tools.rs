@@ -120,6 +120,15 @@ pub fn clone_repository(git: &Tool, origin: &Path, clone: &Path) {
     assert!(packs.iter().any(read_only), "{packs:?}");
 }
 
+/// The repository is whole, nothing in it has changed, and its history can be read.
+#[track_caller]
+pub fn repository_works(git: &Tool, repo: &Path) {
+    succeeds(&mut git.at(repo, &["fsck", "--strict", "--full"]));
+    assert_eq!(run(&mut git.at(repo, &["status", "--porcelain"])), "");
+    assert_eq!(run(&mut git.at(repo, &["describe", "--tags", "HEAD~1"])), "v1.0\n");
+    assert_eq!(run(&mut git.at(repo, &["log", "--format=%s"])), "third\nsecond\nfirst\n");
+}
+
 /// Installs the packages; false if there is no registry, or no network to it.
 pub fn install_packages(npm: &Tool, project: &Path, cache: &Path) -> bool {
     fs::create_dir_all(project).unwrap();
@@ -138,6 +147,23 @@ pub fn install_packages(npm: &Tool, project: &Path, cache: &Path) -> bool {
     output.status.success()
 }
 
+/// The packages are all there, and the link to a program leads to one.
+#[track_caller]
+pub fn packages_work(npm: &Tool, project: &Path, cache: &Path) {
+    let listed = run(npm.at(project, &["ls", "--all"]).env("npm_config_cache", cache));
+    assert!(listed.contains("semver@7.6.3") && listed.contains("mkdirp@3.0.1"), "{listed}");
+    let semver = Tool::at_path(&project.join("node_modules/.bin/semver"));
+    assert_eq!(run(&mut semver.at(project, &["1.2.3"])), "1.2.3\n");
+}
+
+/// The interpreter of a virtual environment runs, and takes that environment for its own.
+#[track_caller]
+pub fn environment_works(venv: &Path) {
+    let python = Tool::at_path(&venv.join("bin/python"));
+    let says = run(&mut python.at(venv, &["-c", "import sys, json; print(sys.prefix)"]));
+    assert_eq!(fs::canonicalize(says.trim()).unwrap(), fs::canonicalize(venv).unwrap());
+}
+
 /// Makes a package without dependencies and builds it.
 pub fn build_package(cargo: &Tool, package: &Path) {
     fs::create_dir_all(package.join("src")).unwrap();
@@ -145,4 +171,11 @@ pub fn build_package(cargo: &Tool, package: &Path) {
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
     fs::write(package.join("src/main.rs"), "fn main() { println!(\"still here\"); }\n").unwrap();
     succeeds(&mut cargo.at(package, &["build", "--quiet", "--offline"]));
+}
+
+/// The program that was built runs.
+#[track_caller]
+pub fn build_works(package: &Path) {
+    let program = Tool::at_path(&package.join("target/debug/tiny"));
+    assert_eq!(run(&mut program.at(package, &[])), "still here\n");
 }

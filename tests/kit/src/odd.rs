@@ -6,8 +6,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use beneath_kit::is_root;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
+
+use crate::is_root;
 
 /// Names that somebody has once refused, cut, quoted wrongly or taken for something else; none holds a slash.
 const NAMES: &str = ".../..../.hidden/..x/-rf/--help/-/~/~root/$HOME/$(touch owned)/`id`/a;b/a&b/a|b/a b/ leading/\
@@ -15,24 +16,30 @@ const NAMES: &str = ".../..../.hidden/..x/-rf/--help/-/~/~root/$HOME/$(touch own
      2026-11-16T08:00:00.log/<>|*/%2e%2e%2f/%s%n/a'b/a\"b/caf\u{e9}/cafe\u{301}/\u{202e}gpj.exe/\
      \u{feff}bom/\u{200b}/\u{2028}/\u{1f600}/\u{ff0f}/workspace/inbox/.git/a/A/.beneath-mine/.session";
 
-/// A file of each name, and a directory that holds one.
-pub(crate) fn names(dir: &Path) {
+/// A file of each name, a directory that holds one, and an empty one.
+pub fn names(dir: &Path) {
     fs::create_dir_all(dir.join("single")).unwrap();
     for byte in (1..=u8::MAX).filter(|byte| !b"/.".contains(byte)) {
         fs::write(dir.join("single").join(OsStr::from_bytes(&[byte])), [byte]).unwrap();
     }
-    let bytes = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    let more =
-        [bytes(b"\xff\xfe"), bytes(b"caf\xe9"), bytes(b"\xc3"), bytes(&[b'n'; 255]), bytes(&[0x80; 255])];
-    for name in NAMES.split('/').map(OsString::from).chain(more) {
-        fs::create_dir_all(dir.join("in").join(&name)).unwrap();
-        fs::write(dir.join("in").join(&name).join(&name), name.as_bytes()).unwrap();
-        symlink(&name, dir.join("in").join(&name).join(".link")).unwrap();
-        fs::create_dir_all(dir.join("empty").join(&name)).unwrap();
-    }
+    let bytes = [&b"\xff\xfe"[..], b"caf\xe9", b"\xc3"].map(|bytes| OsString::from_vec(bytes.to_vec()));
+    NAMES.split('/').map(OsString::from).chain(bytes).for_each(|name| thrice(dir, &name));
 }
 
-pub(crate) fn modes(dir: &Path) {
+/// The longest names that Linux takes.
+pub fn long_names(dir: &Path) {
+    [b'n', 0x80].iter().for_each(|byte| thrice(dir, OsStr::from_bytes(&[*byte; 255])));
+}
+
+fn thrice(dir: &Path, name: &OsStr) {
+    fs::create_dir_all(dir.join("in").join(name)).unwrap();
+    fs::write(dir.join("in").join(name).join(name), name.as_bytes()).unwrap();
+    symlink(name, dir.join("in").join(name).join(".link")).unwrap();
+    fs::create_dir_all(dir.join("empty").join(name)).unwrap();
+}
+
+/// Files and directories of each mode that somebody uses.
+pub fn modes(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
     let mut modes = vec![0o755, 0o644, 0o444, 0o500, 0o711, 0o777, 0o400];
     if is_root() {
@@ -52,7 +59,8 @@ pub(crate) fn modes(dir: &Path) {
     }
 }
 
-pub(crate) fn links(dir: &Path) {
+/// Links that lead somewhere, nowhere, outside and round in a circle.
+pub fn links(dir: &Path) {
     fs::create_dir_all(dir.join("real")).unwrap();
     fs::write(dir.join("real/file"), "x").unwrap();
     let long = "x/".repeat(1500);
@@ -75,7 +83,8 @@ pub(crate) fn links(dir: &Path) {
     }
 }
 
-pub(crate) fn sizes(dir: &Path) {
+/// Nothing, something and a file with holes.
+pub fn sizes(dir: &Path) {
     fs::create_dir_all(dir.join("empty/empty/empty")).unwrap();
     fs::write(dir.join("nothing"), "").unwrap();
     fs::write(dir.join("binary"), (0..300_000_u32).map(|n| (n * 31 % 251) as u8).collect::<Vec<_>>())
@@ -86,7 +95,7 @@ pub(crate) fn sizes(dir: &Path) {
 }
 
 /// Directories up to and past the longest path, with a file and a link in each.
-pub(crate) fn deep(dir: &Path) {
+pub fn deep(dir: &Path) {
     fs::create_dir_all(dir).unwrap();
     let name = "n".repeat(250);
     let mut at = rustix::fs::open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
