@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::slots::{Slot, Slots};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::List;
+use crate::root::{Entries, Root};
 
 /// What became of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ struct Prepared {
 /// Where a poll has stopped to look.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    pub(super) list: List,
+    pub(super) list: Entries<Root>,
     /// Whether requests that were seen since the beginning of the directory were left there.
     pub(super) left: bool,
 }
