@@ -300,8 +300,13 @@ impl Disk {
         let _ = self.unsynced.rename(Step::Started.of(id), Step::Claimed.of(id));
     }
 
-    /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it.
+    /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it, or another one of its
+    /// id is being handled; that one then goes.
     pub(super) fn turn_down(&self, id: &RequestId) -> Result<bool> {
+        // Whoever waits for that one would be told that nobody has begun it.
+        if self.has(id, Step::Started)? {
+            return self.forget(id, Step::Claimed).map(|()| false);
+        }
         match self.unsynced.rename(Step::Claimed.of(id), Step::Refused.of(id)) {
             Ok(()) => Ok(true),
             Err(error) => match error.kind() {

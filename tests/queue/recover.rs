@@ -117,6 +117,31 @@ fn a_second_request_of_an_id_in_use_is_removed_wherever_the_first_is() {
     assert_eq!(names(&stage.guest("requests")).len(), 0);
 }
 
+/// It would tell whoever waits for the first one that nobody has begun it.
+#[test]
+fn a_second_request_of_an_id_that_is_being_handled_is_not_refused_in_its_place() {
+    type Refuse = fn(&Stage);
+    let strikes: [(&str, &str, Refuse); 3] = [
+        ("malformed", "{", |stage| assert_eq!(stage.poll().jobs.len(), 0)),
+        ("refused", r#"{"v":1,"id":"a","method":"GET","path":"/"}"#, |stage| {
+            let _ = stage.poll().jobs.pop().unwrap().refuse(403, "no").unwrap();
+        }),
+        ("drained", r#"{"v":1,"id":"a","method":"GET","path":"/"}"#, |stage| {
+            let _ = stage.queue.drain(Duration::ZERO, drop).unwrap();
+        }),
+    ];
+    for (what, content, refuse) in strikes {
+        let stage = Stage::new();
+        stage.submit_id("a");
+        let first = stage.poll().jobs.pop().unwrap().start().unwrap();
+        stage.submit("a.json", content);
+        refuse(&stage);
+        assert_eq!((stage.status("a"), stage.states()), (None, vec!["a.started".into()]), "{what}");
+        assert_eq!(first.answer(&Response::new(200)).unwrap(), Answered::Published, "{what}");
+        assert_eq!((stage.status("a"), stage.queue.in_flight()), (Some(200), 0), "{what}");
+    }
+}
+
 #[test]
 fn an_id_is_free_again_after_the_answer_unless_the_ledger_has_it() {
     for ledger in [0, 3] {
