@@ -223,12 +223,12 @@ fn take(
     let expired = request.age >= config.waiting_age();
     let slot = shared.slots.take();
     let refusal = match (mode, expired, &slot) {
-        (Mode::Refuse, ..) => Some(Refusal::Stopping),
         // What is refused past the limit would stay on the host's side, too.
         (_, _, None) if shared.is_backed_up() => {
             polled.more = true;
             return Ok(false);
         }
+        (Mode::Refuse, ..) => Some(Refusal::Stopping),
         (_, true, _) => Some(Refusal::Waited),
         (_, _, None) if config.overflow() == Overflow::Reject => Some(Refusal::Overflow),
         (_, _, None) => {

@@ -364,6 +364,24 @@ fn what_could_not_be_looked_up_in_the_ledger_has_not_begun() {
     assert_eq!(stage.status("a"), Some(200));
 }
 
+/// Each would leave an answer on the host's side, and each poll try all of them again.
+#[test]
+fn a_drain_refuses_no_more_than_may_wait_to_be_published() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(4));
+    for name in 0..40 {
+        stage.submit_id(&format!("r{name}"));
+    }
+    fs::rename(stage.guest("responses"), stage.guest("aside")).unwrap();
+    fs::write(stage.guest("responses"), "").unwrap();
+    let drained = stage.queue.drain(Duration::ZERO, drop).unwrap();
+    assert_eq!((stage.states().len(), stage.queue.in_flight(), drained.more), (4, 4, true));
+    assert_eq!(names(&stage.guest("requests")).len(), 36, "they wait for the next start");
+    stage.queue.repair().unwrap();
+    let drained = stage.queue.drain(Duration::ZERO, drop).unwrap();
+    assert_eq!((drained.answered, drained.more), (36, false));
+    assert_eq!((names(&stage.guest("responses")).len(), stage.states().len()), (40, 0));
+}
+
 #[test]
 fn a_drain_without_end_waits_for_room() {
     let stage = Stage::with(QueueConfig::default().with_in_flight(1));
