@@ -219,7 +219,7 @@ fn take(
     polled: &mut Polled,
 ) -> Result<bool> {
     let (id, config) = (&request.id, &shared.config);
-    let name = id.file(JSON);
+    let name = || id.file(JSON);
     let expired = request.age >= config.waiting_age();
     let slot = shared.slots.take();
     let refusal = match (mode, expired, &slot) {
@@ -240,11 +240,11 @@ fn take(
     let slot = slot.unwrap_or_else(|| shared.slots.count());
     // Its answer is the one that waits.
     if shared.is_saved(id) {
-        match shared.disk.discard(requests, &name) {
+        match shared.disk.discard(requests, &name()) {
             Ok(()) => polled.changed = true,
-            Err(error) => polled.refuse(&name, error),
+            Err(error) => polled.refuse(name(), error),
         }
-        polled.refuse(&name, duplicate(&name));
+        polled.refuse(name(), duplicate(&name()));
         return Ok(true);
     }
     match shared.disk.claim(requests, id, config) {
@@ -252,12 +252,12 @@ fn take(
         Ok(Taken::Gone) => return Ok(false),
         Ok(Taken::Duplicate) => {
             polled.changed = true;
-            polled.refuse(&name, duplicate(&name));
+            polled.refuse(name(), duplicate(&name()));
             return Ok(true);
         }
         Ok(Taken::Handled) => {
-            let error = Error::new(OPERATION, &name, ErrorKind::AlreadyExists);
-            polled.refuse(&name, error.with_detail("was handled, and the host may not remove it"));
+            let error = Error::new(OPERATION, name(), ErrorKind::AlreadyExists);
+            polled.refuse(name(), error.with_detail("was handled, and the host may not remove it"));
             return Ok(false);
         }
         // Another worker copies.
@@ -266,7 +266,7 @@ fn take(
             return Ok(false);
         }
         Err(error) => {
-            polled.refuse(&name, error);
+            polled.refuse(name(), error);
             return Ok(true);
         }
     }
