@@ -43,6 +43,7 @@ use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, StatxFlags, openat2,
     renameat_with, statx,
 };
+use rustix::path::DecInt;
 use rustix::time::{ClockId, clock_gettime};
 
 /// How often the studied system looks.
@@ -130,6 +131,7 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const LIST: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
 /// A directory that a guest may replace, so that it is opened for each use, and what watches it.
 struct Shared {
@@ -144,8 +146,8 @@ impl Shared {
         Self { root, part, inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap() }
     }
 
-    fn open(&self) -> OwnedFd {
-        openat2(&self.root, self.part, HANDLE | OFlags::DIRECTORY, Mode::empty(), BENEATH).unwrap()
+    fn open(&self, flags: OFlags) -> OwnedFd {
+        openat2(&self.root, self.part, flags | OFlags::DIRECTORY, Mode::empty(), BENEATH).unwrap()
     }
 
     fn arm(&self, dir: &OwnedFd) {
@@ -166,15 +168,14 @@ impl Shared {
 
 /// The requests in a directory.
 fn names(dir: &OwnedFd) -> Vec<Vec<u8>> {
-    let list = openat2(dir, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), BENEATH).unwrap();
     let mut buffer = [MaybeUninit::uninit(); 8192];
-    let mut entries = RawDir::new(&list, &mut buffer);
+    let mut entries = RawDir::new(dir, &mut buffer);
     let mut found = Vec::new();
     while let Some(entry) = entries.next() {
         let name = entry.unwrap().file_name().to_owned();
         if name.to_bytes().ends_with(b".json") {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
-            statx(&list, name.as_c_str(), flags, StatxFlags::BASIC_STATS).unwrap();
+            statx(dir, name.as_c_str(), flags, StatxFlags::BASIC_STATS).unwrap();
             found.push(name.into_bytes());
         }
     }
@@ -185,8 +186,6 @@ fn write_new(dir: &OwnedFd, name: &str, text: &str) {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
     rustix::io::write(&file, text.as_bytes()).unwrap();
-    // There may be none.
-    let _ = rustix::fs::fremovexattr(&file, "system.posix_acl_access");
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP).unwrap();
     rustix::fs::linkat(&file, "", dir, name, AtFlags::EMPTY_PATH).unwrap();
 }
@@ -198,12 +197,17 @@ enum Lock {
     Taken,
 }
 
+/// The directory of this process's descriptors. Each thread could have a table of its own; these two share one.
+fn descriptors() -> OwnedFd {
+    rustix::fs::open("/proc/self/fd", HANDLE | OFlags::DIRECTORY, Mode::empty()).unwrap()
+}
+
 /// Pins a file, looks at it, and reads that very inode.
-fn read_all(dir: &OwnedFd, name: &OsStr, lock: Lock) -> Option<(Vec<u8>, OwnedFd)> {
+fn read_all(proc: &OwnedFd, dir: &OwnedFd, name: &OsStr, lock: Lock) -> Option<(Vec<u8>, OwnedFd)> {
     let pin = openat2(dir, name, HANDLE | OFlags::NOFOLLOW, Mode::empty(), BENEATH).ok()?;
     let size = rustix::fs::fstat(&pin).unwrap().st_size;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(format!("/proc/self/fd/{}", pin.as_raw_fd()), flags, Mode::empty()).unwrap();
+    let file = rustix::fs::openat(proc, DecInt::from_fd(&pin), flags, Mode::empty()).unwrap();
     if lock == Lock::Taken {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
     }
@@ -216,6 +220,7 @@ fn read_all(dir: &OwnedFd, name: &OsStr, lock: Lock) -> Option<(Vec<u8>, OwnedFd
 struct Raw {
     requests: Shared,
     responses: Shared,
+    proc: OwnedFd,
 }
 
 /// What a careful programmer writes by hand, with the same directories, names and contents. The host's calls for a request:
@@ -223,16 +228,17 @@ struct Raw {
 /// | | |
 /// |---|---|
 /// | wake | `ppoll`, `read` of the event |
-/// | look | `openat2` of `requests`, `inotify_add_watch`, `openat2` to list, `getdents64` twice, `statx` of the entry, `close` |
+/// | look | `openat2` of `requests`, `inotify_add_watch`, `getdents64` twice, `statx` of the entry |
 /// | claim | `renameat2` |
 /// | read | `openat2` of a pin, `fstat`, `open` of that very inode through `/proc`, `flock`, `read`, `close`; `close` of `requests` |
 /// | start | `renameat2` |
-/// | answer | `openat` of an unnamed file, `write`, `fremovexattr`, `fchmod`, `linkat`, `close`, `unlinkat` of the state |
+/// | answer | `openat` of an unnamed file, `write`, `fchmod`, `linkat`, `close`, `unlinkat` of the state |
 /// | publish | `openat2` of `responses`, `renameat2`, `close` |
 /// | end | `close` of the request |
 ///
 /// The crate does the same, and besides: it asks whether the session is still there before it looks (`statx`), compares what `/proc` has
-/// opened with the pin (`statx`), and with itself after a fork (`getpid`, three times), and parses and writes the envelopes.
+/// opened with the pin (`statx`), and with itself after a fork (`getpid`, twice), removes the list that an answer may have inherited
+/// (`fremovexattr`), and parses and writes the envelopes. What it could do with fewer calls is done so here.
 fn raw(dir: &Path) -> (Raw, Host) {
     for part in ["guest/queue/requests", "guest/queue/responses", "host/queue"] {
         fs::create_dir_all(dir.join(part)).unwrap();
@@ -240,13 +246,14 @@ fn raw(dir: &Path) -> (Raw, Host) {
     let guest = dir.join("guest");
     let (requests, responses) =
         (Shared::new(&guest, "queue/requests"), Shared::new(&guest, "queue/responses"));
-    let host = Shared::new(dir, "host/queue").open();
-    requests.arm(&requests.open());
+    let host = Shared::new(dir, "host/queue").open(HANDLE);
+    let proc = descriptors();
+    requests.arm(&requests.open(LIST));
     let no = RenameFlags::NOREPLACE;
     let serve = move || {
         // It was armed before the last look, so what came since is an event.
         requests.wait(LOOK);
-        let dir = requests.open();
+        let dir = requests.open(LIST);
         requests.arm(&dir);
         let mut claimed = Vec::new();
         for name in names(&dir) {
@@ -254,7 +261,7 @@ fn raw(dir: &Path) -> (Raw, Host) {
             let id = Path::new(&name).file_stem().unwrap().to_str().unwrap().to_owned();
             let own = format!("{id}.claimed");
             renameat_with(&dir, &name, &host, &own, no).unwrap();
-            claimed.push((name, id, read_all(&host, OsStr::new(&own), Lock::Taken).unwrap()));
+            claimed.push((name, id, read_all(&proc, &host, OsStr::new(&own), Lock::Taken).unwrap()));
         }
         drop(dir);
         for (name, id, _request) in claimed {
@@ -263,13 +270,14 @@ fn raw(dir: &Path) -> (Raw, Host) {
             renameat_with(&host, claimed, &host, &started, no).unwrap();
             write_new(&host, &answer, &answered(&id));
             rustix::fs::unlinkat(&host, started, AtFlags::empty()).unwrap();
-            renameat_with(&host, answer, responses.open(), name, no).unwrap();
+            renameat_with(&host, answer, responses.open(HANDLE), name, no).unwrap();
         }
     };
     (
         Raw {
             requests: Shared::new(&guest, "queue/requests"),
             responses: Shared::new(&guest, "queue/responses"),
+            proc: descriptors(),
         },
         Host::start(serve),
     )
@@ -278,11 +286,11 @@ fn raw(dir: &Path) -> (Raw, Host) {
 impl Ask for Raw {
     fn ask(&mut self, number: u64) -> usize {
         let name = format!("{number:032x}.json");
-        write_new(&self.requests.open(), &name, &envelope(number));
+        write_new(&self.requests.open(HANDLE), &name, &envelope(number));
         loop {
-            let dir = self.responses.open();
+            let dir = self.responses.open(HANDLE);
             self.responses.arm(&dir);
-            if let Some((answer, _)) = read_all(&dir, OsStr::new(&name), Lock::None) {
+            if let Some((answer, _)) = read_all(&self.proc, &dir, OsStr::new(&name), Lock::None) {
                 rustix::fs::unlinkat(&dir, name, AtFlags::empty()).unwrap();
                 return answer.len();
             }

@@ -57,6 +57,8 @@ pub use write::new_file::NewFile;
 pub use write::options::WriteOptions;
 
 pub use resolve::resolver::Resolver;
+#[cfg(feature = "queue")]
+pub(crate) use walk::Entries;
 pub use walk::{Entry, List, Walk, WalkLimits};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -124,7 +124,8 @@ impl Judge {
             if !token {
                 reasons.push(Malformed::Method);
             }
-            if path.as_bytes().first() != Some(&b'/') || path.contains(control) || query.contains(control) {
+            let foreign = |letter: char| !matches!(letter, '!' | '"' | '$'..='~');
+            if path.as_bytes().first() != Some(&b'/') || path.contains(control) || query.contains(foreign) {
                 reasons.push(Malformed::Path);
             }
             Some(Line::Request { method, path, query })

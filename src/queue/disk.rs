@@ -30,7 +30,7 @@ use std::sync::Arc;
 use super::config::QueueConfig;
 use super::id::RequestId;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{ContainedFile, Durability, Ensured, HardLinks, Links, Metadata, Root};
+use crate::root::{ContainedFile, Durability, Ensured, Entries, HardLinks, Links, Metadata, Root};
 use crate::session::Session;
 
 pub(super) const OPERATION: &str = "queue";
@@ -182,11 +182,20 @@ impl Disk {
 
     /// Opens `requests` or `responses` as it is now, and makes it if it is missing.
     pub(super) fn open(&self, part: &str) -> Result<Root> {
+        self.or_make(part, |root, path| root.descend(path))
+    }
+
+    /// The same, to be listed too.
+    pub(super) fn list(&self, part: &str) -> Result<Entries<Root>> {
+        self.or_make(part, |root, path| root.descend_and_list(path))
+    }
+
+    fn or_make<T>(&self, part: &str, open: impl Fn(&Root, &Path) -> Result<T>) -> Result<T> {
         let (root, path) = self.at(part);
-        match root.descend(&path) {
+        match open(root, &path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.ensure(part)?;
-                root.descend(path)
+                open(root, &path)
             }
             opened => opened,
         }
@@ -291,8 +300,13 @@ impl Disk {
         let _ = self.unsynced.rename(Step::Started.of(id), Step::Claimed.of(id));
     }
 
-    /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it.
+    /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it, or another one of its
+    /// id is being handled; that one then goes.
     pub(super) fn turn_down(&self, id: &RequestId) -> Result<bool> {
+        // Whoever waits for that one would be told that nobody has begun it.
+        if self.has(id, Step::Started)? {
+            return self.forget(id, Step::Claimed).map(|()| false);
+        }
         match self.unsynced.rename(Step::Claimed.of(id), Step::Refused.of(id)) {
             Ok(()) => Ok(true),
             Err(error) => match error.kind() {

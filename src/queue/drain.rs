@@ -6,7 +6,8 @@
 //! Defence: until the patience is over requests are handled; after that each is claimed, answered 503 as not started, and only then
 //! removed. What could not be answered stays where it is, and is reported.
 //!
-//! What remains: a guest that submits after that waits for the next start.
+//! What remains: a guest that submits after that waits for the next start, and so does one whose answers cannot be published, once as
+//! many as may be in flight wait.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -98,7 +99,8 @@ pub(super) fn drain(
         let idle = polled.answered == 0;
         // What it takes it refuses; these were locked, and are not any more.
         drained.add(polled).into_iter().for_each(|job| drained.refuse(job));
-        if idle && !drained.more {
+        // What is backed up is published by nobody as long as the guest denies it.
+        if idle && (!drained.more || shared.is_backed_up()) {
             break;
         }
     }

@@ -59,13 +59,15 @@ pub(super) fn load(
         Ok(file) => file,
         Err(error) => return unreadable(shared, id, from, slot, error),
     };
-    let (changed, waited) = (file.metadata().changed(), age(file.metadata()));
+    let changed = file.metadata().changed();
+    // What was claimed just now was judged by the poll, and the claim has changed it.
+    let may_have_waited = from == Step::Claimed && known.changed.is_none();
+    let has_waited = may_have_waited && age(file.metadata()) >= shared.config.waiting_age();
     let Some(mut hold) = Hold::try_take(file, &shared.unlocked) else { return Ok(Loaded::Held(slot)) };
     // What is claimed need not be looked at again: only one worker starts or refuses it.
     if from != Step::Claimed && shared.disk.is_over(id, from, Some(hold.file().metadata()))? {
         return Ok(Loaded::Gone);
     }
-    let has_waited = from == Step::Claimed && waited >= shared.config.waiting_age();
     let judged = match known.refusal {
         Some(refusal) => Err(refusal),
         None if has_waited => Err(Refusal::Waited),

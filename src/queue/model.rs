@@ -248,6 +248,7 @@ impl World {
             }
             Pc::Refuse if self.rules == Rules::RefuseAtOnce => go(Pc::Save(403, State::Claimed)),
             Pc::Refuse if !self.claimed => go(Pc::Idle),
+            Pc::Refuse if self.started => then(&|w| w.claimed = false, Pc::Idle),
             Pc::Refuse => then(
                 &|w| {
                     w.claimed = false;

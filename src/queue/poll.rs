@@ -24,7 +24,7 @@ use super::refusal::Refusal;
 use super::shared::{Cursor, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
-use crate::root::{Metadata, Root};
+use crate::root::{Entries, Metadata, Root};
 use crate::session::{Watch, age};
 
 /// What [`Queue::poll`](super::Queue::poll) found.
@@ -104,16 +104,16 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode, watch: Option<&mut Watch>) 
     for (id, error) in failed {
         polled.refuse(Step::Answer.of(&id), error);
     }
-    let requests = match open(shared, watch)? {
-        Ok(requests) => requests,
+    let list = match open(shared, watch)? {
+        Ok(list) => list,
         Err(error) => {
             // The guest has replaced it, or denies it. The next poll looks again.
             polled.refuse(REQUESTS, error);
             return Ok(polled);
         }
     };
-    let Some(mut cursor) = cursor(shared, &requests, &mut polled) else { return Ok(polled) };
-    let (mut seen, ended) = look(shared, &requests, &mut cursor, &mut polled);
+    let mut cursor = cursor(shared, list, &mut polled);
+    let (mut seen, ended) = look(shared, &mut cursor, &mut polled);
     seen.sort_by(|one, other| one.changed.cmp(&other.changed).then_with(|| one.id.cmp(&other.id)));
     let mut taken = 0;
     for request in seen {
@@ -121,45 +121,40 @@ pub(super) fn poll(shared: &Arc<Shared>, mode: Mode, watch: Option<&mut Watch>) 
             polled.more = true;
             break;
         }
-        taken += usize::from(take(shared, &requests, &request, mode, &mut polled)?);
+        let requests = cursor.list.directory();
+        taken += usize::from(take(shared, requests, &request, mode, &mut polled)?);
     }
     cursor.left |= polled.more;
     polled.more = cursor.left || !ended;
     polled.goes_on = !ended;
-    if !ended && let Some(dir) = identity(&requests) {
+    if !ended && let Some(dir) = identity(cursor.list.directory()) {
         shared.keep_cursor(dir, cursor);
     }
     Ok(polled)
 }
 
-/// Opens the directory of requests, and has the kernel report what comes to it from now on.
-fn open(shared: &Shared, watch: Option<&mut Watch>) -> Result<Result<Root>> {
-    let mut opened = shared.disk.open(REQUESTS);
+/// Opens the directory of requests, and has the kernel report what comes to it from now on. Nothing of it is read before that.
+fn open(shared: &Shared, watch: Option<&mut Watch>) -> Result<Result<Entries<Root>>> {
+    let mut opened = shared.disk.list(REQUESTS);
     let Some(watch) = watch else { return Ok(opened) };
     if opened.is_err() {
         // It is watched from further above. It may have come back, and got requests, before that.
         watch.arm()?;
-        opened = shared.disk.open(REQUESTS);
+        opened = shared.disk.list(REQUESTS);
     }
-    if let Ok(requests) = &opened {
-        watch.arm_at(requests);
+    if let Ok(list) = &opened {
+        watch.arm_at(list.directory());
     }
     Ok(opened)
 }
 
 /// Where to look on: where the last poll has stopped, or at the beginning.
-fn cursor(shared: &Shared, requests: &Root, polled: &mut Polled) -> Option<Cursor> {
-    if let Some((dir, cursor)) = shared.take_cursor()
-        && identity(requests) == Some(dir)
-    {
-        return Some(cursor);
-    }
-    polled.from_start = true;
-    match requests.list(".") {
-        Ok(list) => Some(Cursor { list, left: false }),
-        Err(error) => {
-            polled.refuse(REQUESTS, error);
-            None
+fn cursor(shared: &Shared, list: Entries<Root>, polled: &mut Polled) -> Cursor {
+    match shared.take_cursor() {
+        Some((dir, cursor)) if identity(list.directory()) == Some(dir) => cursor,
+        _ => {
+            polled.from_start = true;
+            Cursor { list, left: false }
         }
     }
 }
@@ -174,7 +169,7 @@ fn identity(dir: &Root) -> Option<(u64, u64)> {
 }
 
 /// The requests among the next entries, and whether these were the last; what became of the others is reported.
-fn look(shared: &Shared, requests: &Root, cursor: &mut Cursor, polled: &mut Polled) -> (Vec<Seen>, bool) {
+fn look(shared: &Shared, cursor: &mut Cursor, polled: &mut Polled) -> (Vec<Seen>, bool) {
     let mut seen = Vec::new();
     for _ in 0..shared.config.entries() {
         let entry = match cursor.list.next() {
@@ -190,7 +185,7 @@ fn look(shared: &Shared, requests: &Root, cursor: &mut Cursor, polled: &mut Poll
             Some(id) if metadata.is_file() => {
                 seen.push(Seen { id, changed: metadata.changed(), age: age(metadata) });
             }
-            Some(_) => remove_other(requests, entry.path(), metadata, polled),
+            Some(_) => remove_other(cursor.list.directory(), entry.path(), metadata, polled),
             None if RequestId::of_file(name, BODY).is_some() => {}
             None => polled.ignored += 1,
         }
@@ -224,16 +219,16 @@ fn take(
     polled: &mut Polled,
 ) -> Result<bool> {
     let (id, config) = (&request.id, &shared.config);
-    let name = id.file(JSON);
+    let name = || id.file(JSON);
     let expired = request.age >= config.waiting_age();
     let slot = shared.slots.take();
     let refusal = match (mode, expired, &slot) {
-        (Mode::Refuse, ..) => Some(Refusal::Stopping),
         // What is refused past the limit would stay on the host's side, too.
         (_, _, None) if shared.is_backed_up() => {
             polled.more = true;
             return Ok(false);
         }
+        (Mode::Refuse, ..) => Some(Refusal::Stopping),
         (_, true, _) => Some(Refusal::Waited),
         (_, _, None) if config.overflow() == Overflow::Reject => Some(Refusal::Overflow),
         (_, _, None) => {
@@ -245,11 +240,11 @@ fn take(
     let slot = slot.unwrap_or_else(|| shared.slots.count());
     // Its answer is the one that waits.
     if shared.is_saved(id) {
-        match shared.disk.discard(requests, &name) {
+        match shared.disk.discard(requests, &name()) {
             Ok(()) => polled.changed = true,
-            Err(error) => polled.refuse(&name, error),
+            Err(error) => polled.refuse(name(), error),
         }
-        polled.refuse(&name, duplicate(&name));
+        polled.refuse(name(), duplicate(&name()));
         return Ok(true);
     }
     match shared.disk.claim(requests, id, config) {
@@ -257,12 +252,12 @@ fn take(
         Ok(Taken::Gone) => return Ok(false),
         Ok(Taken::Duplicate) => {
             polled.changed = true;
-            polled.refuse(&name, duplicate(&name));
+            polled.refuse(name(), duplicate(&name()));
             return Ok(true);
         }
         Ok(Taken::Handled) => {
-            let error = Error::new(OPERATION, &name, ErrorKind::AlreadyExists);
-            polled.refuse(&name, error.with_detail("was handled, and the host may not remove it"));
+            let error = Error::new(OPERATION, name(), ErrorKind::AlreadyExists);
+            polled.refuse(name(), error.with_detail("was handled, and the host may not remove it"));
             return Ok(false);
         }
         // Another worker copies.
@@ -271,7 +266,7 @@ fn take(
             return Ok(false);
         }
         Err(error) => {
-            polled.refuse(&name, error);
+            polled.refuse(name(), error);
             return Ok(true);
         }
     }

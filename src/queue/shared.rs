@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 use super::refusal::Refusal;
 use super::slots::{Slot, Slots};
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::List;
+use crate::root::{Entries, Root};
 
 /// What became of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +34,21 @@ pub enum Answered {
 /// An answer that could not be published yet.
 #[derive(Debug)]
 struct Unpublished {
-    /// The state that the answer ends.
-    from: Step,
-    /// The answer, if it could not even be saved, and what keeps others from answering.
-    unsaved: Option<Arc<[u8]>>,
+    rest: Rest,
+    /// What keeps others from answering what could not even be saved.
     _hold: Option<Hold>,
     /// Whether a thread is at it.
     is_tried: bool,
     _slot: Slot,
+}
+
+/// What is left to do before an answer can be published.
+#[derive(Clone, Debug)]
+struct Rest {
+    /// The answer, if it could not even be saved. Once it is, another worker may publish it.
+    unsaved: Option<Arc<[u8]>>,
+    /// The state that the answer ends, if it has not. Once it has, that name may be another request's.
+    from: Option<Step>,
 }
 
 /// What a request that ends leaves on the host's side.
@@ -71,7 +78,7 @@ struct Prepared {
 /// Where a poll has stopped to look.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    pub(super) list: List,
+    pub(super) list: Entries<Root>,
     /// Whether requests that were seen since the beginning of the directory were left there.
     pub(super) left: bool,
 }
@@ -198,8 +205,8 @@ impl Shared {
         hold: Option<Hold>,
     ) -> Result<Answered> {
         self.answer(id, Remains::any(from), response, None, slot).map_err(|(error, slot)| {
-            let unsaved = Some(response.to_json(id).into());
-            self.keep(id, Unpublished { from, unsaved, _hold: hold, is_tried: false, _slot: slot });
+            let rest = Rest { unsaved: Some(response.to_json(id).into()), from: Some(from) };
+            self.keep(id, Unpublished { rest, _hold: hold, is_tried: false, _slot: slot });
             error
         })
     }
@@ -257,28 +264,30 @@ impl Shared {
 
     /// Ends the state that an answer is for, and publishes it; what fails is tried again by the next poll.
     pub(super) fn finish(&self, id: &RequestId, remains: Remains, out: Side, slot: Slot) -> Answered {
-        match self.try_finish(id, remains, out) {
+        let ended = self.end_state(id, remains);
+        let rest = Rest { unsaved: None, from: ended.is_err().then_some(remains.from) };
+        match ended.and_then(|()| self.disk.publish(id, out)) {
             Ok(Published::Now) => Answered::Published,
             Ok(Published::Already) => Answered::Already,
             Err(error) => {
                 crate::session::refused("publish", &error);
-                let (from, unsaved) = (remains.from, None);
-                self.keep(id, Unpublished { from, unsaved, _hold: None, is_tried: false, _slot: slot });
+                self.keep(id, Unpublished { rest, _hold: None, is_tried: false, _slot: slot });
                 Answered::Saved(error)
             }
         }
     }
 
-    fn try_finish(&self, id: &RequestId, remains: Remains, out: Side) -> Result<Published> {
+    /// Ends the state of a request whose answer is saved.
+    fn end_state(&self, id: &RequestId, remains: Remains) -> Result<()> {
         // Before the state ends: from then on the id can be started again.
         if let Some(ledger) = &self.ledger {
             ledger.record(&self.disk.host, id)?;
         }
         self.disk.forget(id, remains.from)?;
-        if remains.body == Side::Perhaps {
-            self.disk.forget(id, Step::Body)?;
+        match remains.body {
+            Side::Perhaps => self.disk.forget(id, Step::Body),
+            Side::No => Ok(()),
         }
-        self.disk.publish(id, out)
     }
 
     /// Tries once more to publish what could not be published; how many were, and why the others were not.
@@ -286,18 +295,15 @@ impl Shared {
         let waiting: Vec<RequestId> = locked(&self.unpublished).keys().cloned().collect();
         let (mut published, mut failed) = (0, Vec::new());
         for id in waiting {
-            let Some((from, unsaved)) = self.try_saved(&id) else { continue };
-            let saved = unsaved.map_or(Ok(true), |json| self.disk.save(&id, &json));
-            match saved.and_then(|_| self.try_finish(&id, Remains::any(from), Side::Perhaps)) {
-                Ok(_) => {
+            let Some(rest) = self.try_saved(&id) else { continue };
+            match self.go_on(&id, rest) {
+                Ok(()) => {
                     published += 1;
                     self.note_progress();
                     self.drop_saved(&id);
                 }
                 Err(error) => {
-                    if let Some(waiting) = locked(&self.unpublished).get_mut(&id) {
-                        waiting.is_tried = false;
-                    }
+                    self.note(&id, |waiting| waiting.is_tried = false);
                     failed.push((id, error));
                 }
             }
@@ -307,11 +313,30 @@ impl Shared {
 
     /// What is to be published, unless another thread is at it or has done it: the guest may have fetched the answer by then, and
     /// would find it once more.
-    fn try_saved(&self, id: &RequestId) -> Option<(Step, Option<Arc<[u8]>>)> {
+    fn try_saved(&self, id: &RequestId) -> Option<Rest> {
         let mut unpublished = locked(&self.unpublished);
         let waiting = unpublished.get_mut(id)?;
         let is_free = !std::mem::replace(&mut waiting.is_tried, true);
-        is_free.then(|| (waiting.from, waiting.unsaved.clone()))
+        is_free.then(|| waiting.rest.clone())
+    }
+
+    /// Does what is left of saving, ending and publishing, each once.
+    fn go_on(&self, id: &RequestId, rest: Rest) -> Result<()> {
+        if let Some(json) = rest.unsaved {
+            self.disk.save(id, &json)?;
+            self.note(id, |waiting| waiting.rest.unsaved = None);
+        }
+        if let Some(from) = rest.from {
+            self.end_state(id, Remains::any(from))?;
+            self.note(id, |waiting| waiting.rest.from = None);
+        }
+        self.disk.publish(id, Side::Perhaps).map(drop)
+    }
+
+    fn note(&self, id: &RequestId, change: impl FnOnce(&mut Unpublished)) {
+        if let Some(waiting) = locked(&self.unpublished).get_mut(id) {
+            change(waiting);
+        }
     }
 
     /// Notes that what was claimed here cannot be had yet.

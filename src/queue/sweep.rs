@@ -16,7 +16,7 @@ use super::disk::{BODY, JSON, OPERATION, REQUESTS, RESPONSES, Step};
 use super::id::RequestId;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Result};
-use crate::root::{Entry, Root};
+use crate::root::{Entries, Entry, Root};
 use crate::session::{Swept, age};
 
 pub(super) fn sweep(shared: &Shared) -> Result<Swept> {
@@ -90,11 +90,11 @@ impl Sweep<'_> {
     /// Answers that nobody has fetched.
     fn responses(&mut self) {
         let config = self.shared.config;
-        let Some((dir, entries)) = self.list(RESPONSES) else { return };
+        let Some(mut entries) = self.list(RESPONSES) else { return };
         // The newest so far; as many as may stay.
         let mut newest: BTreeMap<(SystemTime, PathBuf), Response> = BTreeMap::new();
         let mut bytes = 0_u128;
-        for entry in entries {
+        while let Some(entry) = entries.next() {
             if self.is_over() {
                 return;
             }
@@ -103,7 +103,7 @@ impl Sweep<'_> {
             let is_answer = [JSON, BODY].iter().any(|end| RequestId::of_file(name, end).is_some());
             let most = if is_answer { config.response_age() } else { config.junk_age() };
             if age(metadata) >= most {
-                self.remove(&dir, RESPONSES, &entry);
+                self.remove(entries.directory(), RESPONSES, &entry);
             } else if is_answer && !metadata.is_dir() {
                 // Sparse files have any length, so a sum of them needs more bits.
                 bytes += u128::from(metadata.len());
@@ -113,7 +113,7 @@ impl Sweep<'_> {
                 while newest.len() > config.responses() || bytes > u128::from(config.responses_bytes()) {
                     let Some((_, oldest)) = newest.pop_first() else { break };
                     bytes -= u128::from(oldest.bytes);
-                    self.unlink(&dir, RESPONSES, &oldest.path);
+                    self.unlink(entries.directory(), RESPONSES, &oldest.path);
                 }
             } else {
                 self.swept.kept += 1;
@@ -125,8 +125,8 @@ impl Sweep<'_> {
     /// Names that are no request's, and bodies whose request is gone.
     fn requests(&mut self) {
         let junk_age = self.shared.config.junk_age();
-        let Some((dir, entries)) = self.list(REQUESTS) else { return };
-        for entry in entries {
+        let Some(mut entries) = self.list(REQUESTS) else { return };
+        while let Some(entry) = entries.next() {
             if self.is_over() {
                 return;
             }
@@ -134,20 +134,19 @@ impl Sweep<'_> {
             let (name, old) = (entry.file_name(), age(entry.metadata()) >= junk_age);
             let belongs = match RequestId::of_file(name, BODY) {
                 // Whether its request is there is asked only of what is old.
-                Some(id) => old && dir.try_exists(id.file(JSON)).unwrap_or(true),
+                Some(id) => old && entries.directory().try_exists(id.file(JSON)).unwrap_or(true),
                 None => RequestId::of_file(name, JSON).is_some() && entry.metadata().is_file(),
             };
             match old && !belongs {
-                true => self.remove(&dir, REQUESTS, &entry),
+                true => self.remove(entries.directory(), REQUESTS, &entry),
                 false => self.swept.kept += 1,
             }
         }
     }
 
     /// What a directory of the guest's side contains.
-    fn list(&mut self, part: &str) -> Option<(Root, crate::root::List)> {
-        let opened = self.shared.disk.open(part).and_then(|dir| dir.list(".").map(|list| (dir, list)));
-        opened.map_err(|error| self.swept.left.add(part, error)).ok()
+    fn list(&mut self, part: &str) -> Option<Entries<Root>> {
+        self.shared.disk.list(part).map_err(|error| self.swept.left.add(part, error)).ok()
     }
 
     fn described(&mut self, part: &str, entry: Result<Entry>) -> Option<Entry> {

@@ -60,7 +60,15 @@ impl Root {
     pub fn list(&self, path: impl AsRef<Path>) -> Result<List> {
         let path = Checked::new("list", path.as_ref(), Meant::DirectoryOrRoot)?;
         let dir = self.open("list", path, DIRECTORY)?;
-        Ok(List { level: Level::new(dir), scanner: Scanner::new() })
+        Ok(List(Entries::new(dir)))
+    }
+
+    /// Opens a directory to work in it, as [`descend`](Self::descend) does, and to list it: one lookup, so it is one directory.
+    #[cfg(feature = "queue")]
+    pub(crate) fn descend_and_list(&self, path: impl AsRef<Path>) -> Result<Entries<Self>> {
+        let path = Checked::new("list", path.as_ref(), Meant::DirectoryOrRoot)?;
+        let dir = self.open("list", path, DIRECTORY)?;
+        Ok(Entries::new(self.narrowed(dir)))
     }
 
     /// Walks a directory and everything beneath it, parents before what they hold.
@@ -158,16 +166,16 @@ impl Entry {
 
 /// One open directory, and the names read from it but not shown yet.
 #[derive(Debug)]
-struct Level {
-    dir: OwnedFd,
+struct Level<D> {
+    dir: D,
     /// A bufferful of names, each with its NUL.
     names: Vec<u8>,
     shown: usize,
     ended: bool,
 }
 
-impl Level {
-    fn new(dir: OwnedFd) -> Self {
+impl<D: AsFd> Level<D> {
+    fn new(dir: D) -> Self {
         Self { dir, names: Vec::new(), shown: 0, ended: false }
     }
 
@@ -225,12 +233,36 @@ fn join(prefix: &Path, name: &CStr) -> PathBuf {
 
 /// The entries of one directory; see [`Root::list`].
 #[derive(Debug)]
-pub struct List {
-    level: Level,
+pub struct List(Entries<OwnedFd>);
+
+impl Iterator for List {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+/// The same, of a directory that is held in any way.
+#[derive(Debug)]
+pub(crate) struct Entries<D> {
+    level: Level<D>,
     scanner: Scanner,
 }
 
-impl Iterator for List {
+impl<D: AsFd> Entries<D> {
+    fn new(dir: D) -> Self {
+        Self { level: Level::new(dir), scanner: Scanner::new() }
+    }
+
+    /// The directory itself.
+    #[cfg(feature = "queue")]
+    pub(crate) fn directory(&self) -> &D {
+        &self.level.dir
+    }
+}
+
+impl<D: AsFd> Iterator for Entries<D> {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -244,7 +276,7 @@ impl Iterator for List {
 pub struct Walk {
     root: Root,
     scanner: Scanner,
-    levels: Vec<Level>,
+    levels: Vec<Level<OwnedFd>>,
     /// Path of the last level.
     prefix: PathBuf,
     /// A directory that was shown and is to be entered next.

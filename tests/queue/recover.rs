@@ -117,6 +117,31 @@ fn a_second_request_of_an_id_in_use_is_removed_wherever_the_first_is() {
     assert_eq!(names(&stage.guest("requests")).len(), 0);
 }
 
+/// It would tell whoever waits for the first one that nobody has begun it.
+#[test]
+fn a_second_request_of_an_id_that_is_being_handled_is_not_refused_in_its_place() {
+    type Refuse = fn(&Stage);
+    let strikes: [(&str, &str, Refuse); 3] = [
+        ("malformed", "{", |stage| assert_eq!(stage.poll().jobs.len(), 0)),
+        ("refused", r#"{"v":1,"id":"a","method":"GET","path":"/"}"#, |stage| {
+            let _ = stage.poll().jobs.pop().unwrap().refuse(403, "no").unwrap();
+        }),
+        ("drained", r#"{"v":1,"id":"a","method":"GET","path":"/"}"#, |stage| {
+            let _ = stage.queue.drain(Duration::ZERO, drop).unwrap();
+        }),
+    ];
+    for (what, content, refuse) in strikes {
+        let stage = Stage::new();
+        stage.submit_id("a");
+        let first = stage.poll().jobs.pop().unwrap().start().unwrap();
+        stage.submit("a.json", content);
+        refuse(&stage);
+        assert_eq!((stage.status("a"), stage.states()), (None, vec!["a.started".into()]), "{what}");
+        assert_eq!(first.answer(&Response::new(200)).unwrap(), Answered::Published, "{what}");
+        assert_eq!((stage.status("a"), stage.queue.in_flight()), (Some(200), 0), "{what}");
+    }
+}
+
 #[test]
 fn an_id_is_free_again_after_the_answer_unless_the_ledger_has_it() {
     for ledger in [0, 3] {
@@ -337,6 +362,24 @@ fn what_could_not_be_looked_up_in_the_ledger_has_not_begun() {
     assert_eq!((recovered.not_started.len(), recovered.indeterminate.len()), (1, 0));
     recovered.not_started.into_iter().for_each(handle);
     assert_eq!(stage.status("a"), Some(200));
+}
+
+/// Each would leave an answer on the host's side, and each poll try all of them again.
+#[test]
+fn a_drain_refuses_no_more_than_may_wait_to_be_published() {
+    let stage = Stage::with(QueueConfig::default().with_in_flight(4));
+    for name in 0..40 {
+        stage.submit_id(&format!("r{name}"));
+    }
+    fs::rename(stage.guest("responses"), stage.guest("aside")).unwrap();
+    fs::write(stage.guest("responses"), "").unwrap();
+    let drained = stage.queue.drain(Duration::ZERO, drop).unwrap();
+    assert_eq!((stage.states().len(), stage.queue.in_flight(), drained.more), (4, 4, true));
+    assert_eq!(names(&stage.guest("requests")).len(), 36, "they wait for the next start");
+    stage.queue.repair().unwrap();
+    let drained = stage.queue.drain(Duration::ZERO, drop).unwrap();
+    assert_eq!((drained.answered, drained.more), (36, false));
+    assert_eq!((names(&stage.guest("responses")).len(), stage.states().len()), (40, 0));
 }
 
 #[test]

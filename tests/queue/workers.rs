@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
@@ -95,6 +95,33 @@ fn of_two_threads_that_poll_one_publishes_what_waits() {
         assert_eq!((published, stage.status(&name)), (1, Some(400)), "round {round}");
         assert_eq!((stage.states().len(), stage.queue.in_flight()), (0, 0));
     }
+}
+
+/// Puts a file in place of the directory of answers, and the directory back.
+fn without_responses<T>(guest: impl Fn(&str) -> PathBuf, act: impl FnOnce() -> T) -> T {
+    fs::rename(guest("responses"), guest("aside")).unwrap();
+    fs::write(guest("responses"), "").unwrap();
+    let done = act();
+    fs::remove_file(guest("responses")).unwrap();
+    fs::rename(guest("aside"), guest("responses")).unwrap();
+    done
+}
+
+/// The worker that has saved it would lose track of the other one's request, and a crash leave it without an answer.
+#[test]
+fn an_answer_that_is_published_late_ends_no_other_request_of_its_id() {
+    let stage = Stage::new();
+    stage.submit_id("a");
+    let first = stage.poll().jobs.pop().unwrap().start().unwrap();
+    let saved = without_responses(|part| stage.guest(part), || first.answer(&Response::new(200)).unwrap());
+    assert!(matches!(saved, Answered::Saved(_)), "{saved:?}");
+    let other = stage.session.queue(QueueConfig::default()).unwrap();
+    stage.submit_id("a");
+    let second = other.poll().unwrap().jobs.pop().unwrap().start().unwrap();
+    assert_eq!((stage.poll().published, stage.status("a")), (1, Some(200)));
+    assert_eq!(stage.states(), ["a.started"]);
+    drop(second);
+    assert_eq!(other.recover().unwrap().indeterminate.len(), 1);
 }
 
 /// A session whose guest's side, or whose host's side, is a file system of its own that is full until `free` is called.
@@ -202,6 +229,34 @@ fn a_refusal_that_cannot_be_saved_is_answered_by_the_next_poll() {
         fs::remove_file(dir.path().join("filler")).unwrap();
         assert_eq!(queue.poll().unwrap().published, 1);
         assert_eq!(statuses(dir.path()), [("bad".to_owned(), 400)].into());
+        assert_eq!((names(&dir.path().join("host/queue")).len(), queue.in_flight()), (0, 0));
+    });
+}
+
+/// It was saved by one worker and published by another, and the guest has fetched it.
+#[test]
+fn a_refusal_that_was_saved_late_is_published_once() {
+    let dir = tempfile::tempdir().unwrap();
+    with_private_mounts(|| {
+        mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), c"size=256k").unwrap();
+        let _mounted = Mounted([dir.path().to_path_buf()]);
+        for side in ["guest", "host"] {
+            fs::create_dir(dir.path().join(side)).unwrap();
+        }
+        let open = |side: &str| Root::open_ambient(dir.path().join(side), ambient_authority()).unwrap();
+        let session = Session::from_roots(open("guest"), open("host")).unwrap();
+        let [queue, other] = [(); 2].map(|()| session.queue(QueueConfig::default()).unwrap());
+        fs::write(dir.path().join("guest/queue/requests/bad.json"), "{").unwrap();
+        fill(dir.path());
+        assert!(!queue.poll().unwrap().is_complete());
+        fs::remove_file(dir.path().join("filler")).unwrap();
+        let polled =
+            without_responses(|part| dir.path().join("guest/queue").join(part), || queue.poll().unwrap());
+        assert_eq!((polled.published, names(&dir.path().join("host/queue"))), (0, vec!["bad.answer".into()]));
+        assert_eq!(other.recover().unwrap().published, 1);
+        fs::remove_file(dir.path().join("guest/queue/responses/bad.json")).unwrap();
+        let _ = queue.poll().unwrap();
+        assert_eq!(statuses(dir.path()), BTreeMap::new(), "it was answered twice");
         assert_eq!((names(&dir.path().join("host/queue")).len(), queue.in_flight()), (0, 0));
     });
 }

@@ -19,7 +19,7 @@ pub enum Malformed {
     /// The method is not a token of at most 32 bytes.
     #[error("its method is not a token")]
     Method,
-    /// The path does not begin with `/`, or path or query have a control character.
+    /// The path does not begin with `/` or has a control character, or the query has anything but visible ASCII, or a `#`.
     #[error("its path or query is not one")]
     Path,
     /// The status is not from 100 to 999.

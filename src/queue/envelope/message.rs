@@ -32,7 +32,7 @@ pub struct Request {
     pub method: String,
     /// As the guest wrote it, with a `/` in front; see [`Routes`](crate::queue::policy::Routes).
     pub path: String,
-    /// What follows the `?`, without it.
+    /// What follows the `?`, without it: visible ASCII without a `#`, not decoded.
     pub query: String,
     /// As the guest wrote them; see [`HeaderRules`](crate::queue::policy::HeaderRules).
     pub headers: Headers,
@@ -117,9 +117,10 @@ impl Request {
     /// Whether a host would read it.
     pub(in crate::queue) fn check(&self, limits: EnvelopeLimits) -> Result<(), Malformed> {
         let is_method = self.method.len() <= METHOD && is_token(&self.method);
-        let is_path =
-            self.path.starts_with('/') && !self.path.chars().chain(self.query.chars()).any(char::is_control);
-        match (is_method, is_path) {
+        let is_path = self.path.starts_with('/') && !self.path.contains(char::is_control);
+        // A space would end the target in a line of HTTP, and a `#` begins what no server is sent.
+        let is_query = self.query.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        match (is_method, is_path && is_query) {
             (false, _) => Err(Malformed::Method),
             (_, false) => Err(Malformed::Path),
             _ => self.headers.check(limits),

@@ -210,7 +210,9 @@ impl Response {
 }
 
 fn parse<'a, T: Deserialize<'a> + Versioned>(json: &'a [u8], limits: EnvelopeLimits) -> Result<T, Malformed> {
-    if nesting(json) > limits.depth() {
+    // Most have fewer brackets than levels are allowed.
+    let brackets = json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    if brackets > limits.depth() && nesting(json) > limits.depth() {
         return Err(Malformed::Depth);
     }
     // Serde also takes an array for a struct, its items in the order of the fields.
@@ -337,6 +339,10 @@ mod tests {
             (r#"{"v":1,"id":"a","method":"GET","path":"x"}"#.into(), Some(Malformed::Path)),
             (r#"{"v":1,"id":"a","method":"GET","path":"/\u0000"}"#.into(), Some(Malformed::Path)),
             (r#"{"v":1,"id":"a","method":"GET","path":"/","query":"\r\n"}"#.into(), Some(Malformed::Path)),
+            (r#"{"v":1,"id":"a","method":"GET","path":"/","query":"x HTTP/1.1"}"#.into(), Some(Malformed::Path)),
+            (r##"{"v":1,"id":"a","method":"GET","path":"/","query":"x#y"}"##.into(), Some(Malformed::Path)),
+            (r#"{"v":1,"id":"a","method":"GET","path":"/","query":"ä"}"#.into(), Some(Malformed::Path)),
+            (r#"{"v":1,"id":"a","method":"GET","path":"/","query":"?a[]=%23&b=/~!"}"#.into(), None),
             (r#"{"v":1,"id":"a","method":"GET","path":"/","headers":[["a b","c"]]}"#.into(), Some(Malformed::Header)),
             (r#"{"v":1,"id":"a","method":"GET","path":"/","headers":[["a","b\r\nc: d"]]}"#.into(), Some(Malformed::Header)),
             (r#"{"v":1,"id":"a","method":"GET","path":"/","encoding":"base64","body":"AAE"}"#.into(), Some(Malformed::Body)),

@@ -86,7 +86,12 @@ pub(in crate::root) fn own_descriptors(fd: BorrowedFd<'_>) -> rustix::io::Result
 /// procfs was checked when this thread first used it.
 #[cfg(feature = "session")]
 pub(in crate::root) fn number_of(fd: BorrowedFd<'_>) -> rustix::io::Result<DecInt> {
-    with_descriptors(|_| DecInt::from_fd(fd))?.ok_or(Errno::NOENT)
+    // In a child after a fork too: what the number is looked up in is not the directory that is kept.
+    let is_checked = DESCRIPTORS.try_with(|kept| kept.try_borrow().is_ok_and(|kept| kept.is_some()));
+    if !is_checked.unwrap_or(false) {
+        with_descriptors(|_| ())?.ok_or(Errno::NOENT)?;
+    }
+    Ok(DecInt::from_fd(fd))
 }
 
 /// What a failure to find one's own descriptors means: `meaning`, unless the host has run out of something.
