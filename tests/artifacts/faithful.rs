@@ -145,12 +145,11 @@ async fn every_change_of_kind_arrives_at_another_host() {
                 }
             }
             let mirrored = first.mirror(&options).await.unwrap();
-            let pulled = second.pull(&options).await.unwrap();
-            // s3s-fs says of a directory that it is an object.
-            if !(faithful || mirrored.is_complete() && pulled.is_complete()) {
-                println!("{name}, {edit}: {:?} {:?}", mirrored.failed, pulled.failed);
+            if !faithful && !mirrored.is_complete() {
+                println!("{name}, {edit}: {:?}", mirrored.failed);
                 break;
             }
+            let pulled = second.pull(&options).await.unwrap();
             assert!(mirrored.is_complete() && mirrored.uploaded == 0, "{name}, {edit}: {mirrored:?}");
             assert!(pulled.is_complete(), "{name}, {edit}: {pulled:?}");
             let (mut here, mut there) = (facts(&one.workspace("")), facts(&two.workspace("")));
