@@ -636,3 +636,33 @@ async fn a19_restore_from_an_empty_prefix_says_that_nothing_is_listed() {
     let report = home.artifacts(&source).restore().await.unwrap();
     assert!(report.listed == 0 && !report.is_complete(), "{report:?}");
 }
+
+/// Some servers have real directories, and answer for the key of one as for an object.
+#[tokio::test]
+async fn answer_about_a_directory_is_not_about_the_file_that_was_there() {
+    use crate::bucket::{Act, Answer, Ask};
+    let answers = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let asked = answers.clone();
+    let bucket = Bucket::new(move |request, _| {
+        let about = request.ask == Ask::Head && request.key == "sessions/s1/f0";
+        match about && asked.load(std::sync::atomic::Ordering::SeqCst) {
+            true => Act::Refuse(Answer::new(200, "").with("ETag", "\"of a directory\"")),
+            false => Act::Serve,
+        }
+    });
+    let (one, two) = (Home::new(), Home::new());
+    let (first, second) = (one.artifacts(&bucket.source()), two.artifacts(&bucket.source()));
+    for name in ["f0", "f1", "f2"] {
+        fs::write(one.workspace(name), name).unwrap();
+    }
+    assert!(first.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    assert!(second.restore().await.unwrap().is_complete());
+    fs::remove_file(one.workspace("f0")).unwrap();
+    fs::create_dir(one.workspace("f0")).unwrap();
+    fs::write(one.workspace("f0/in"), "in").unwrap();
+    while !first.mirror(&SyncOptions::default()).await.unwrap().is_complete() {}
+    answers.store(true, std::sync::atomic::Ordering::SeqCst);
+    let pulled = second.pull(&SyncOptions::default()).await.unwrap();
+    assert!(pulled.is_complete(), "{pulled:?}");
+    assert_eq!(two.tree(), one.tree());
+}

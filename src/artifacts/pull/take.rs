@@ -23,7 +23,7 @@ use crate::artifacts::progress::{Event, Step};
 use crate::artifacts::remote::Found;
 use crate::artifacts::report::{Held, Side};
 use crate::artifacts::state::{Binding, Desk, FileId, Known, Planned, Record, Version};
-use crate::artifacts::store::is_transient;
+use crate::artifacts::store::{Head, is_transient};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -177,12 +177,7 @@ impl Artifacts {
             let error = match found {
                 Ok(None) => continue,
                 // Some servers answer so for a directory, which they have in place of the object.
-                Ok(Some(head))
-                    if gone.is_directory_now
-                        && !Version::of(head.etag.as_deref()).same_bytes(&gone.version) =>
-                {
-                    continue;
-                }
+                Ok(Some(head)) if gone.is_directory_now && !gone.is_meant(&head) => continue,
                 Ok(Some(_)) => Error::new("list", &path, ErrorKind::Busy)
                     .with_detail("the store has it, and does not list it"),
                 Err(error) => {
@@ -212,6 +207,13 @@ pub(in crate::artifacts) struct Gone {
     is_directory_now: bool,
 }
 
+impl Gone {
+    /// Whether the store says this of the object that was known. Some keep the version of an object for the directory in its place.
+    fn is_meant(&self, head: &Head) -> bool {
+        Version::of(head.etag.as_deref()).same_bytes(&self.version) && head.size == self.leaf.size()
+    }
+}
+
 impl Turn {
     /// What the store does not list any more, as far as it is `meant`. If the workspace has it, a file that has not changed would be
     /// removed, and one that has may lose its name. If it has not, both would forget it.
@@ -230,7 +232,7 @@ impl Turn {
             path: path.clone(),
             leaf: known.leaf.clone(),
             version: known.version.clone(),
-            is_directory_now: there.is_directory(path),
+            is_directory_now: there.is_directory(path) || there.get(path) == Some(&Leaf::Directory),
         };
         base.iter().filter(is_gone).map(gone).collect()
     }
