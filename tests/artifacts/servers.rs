@@ -140,18 +140,13 @@ fn start(
     server
 }
 
-/// A program that `.ci/run stores` installs.
+/// A program that `.ci/run stores` installs. Not one from elsewhere: another version keeps other claims.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let stores = STORES
         .value()
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/stores"), PathBuf::from);
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    ["bin", "npm/node_modules/.bin"]
-        .map(|dir| stores.join(dir))
-        .into_iter()
-        .chain(std::env::split_paths(&paths))
-        .map(|dir| dir.join(name))
-        .find(|path| path.is_file())
+    let places = ["bin", "npm/node_modules/.bin"].map(|dir| stores.join(dir).join(name));
+    places.into_iter().find(|path| path.is_file())
 }
 
 /// A client of S3 on a loopback port.

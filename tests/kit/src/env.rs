@@ -68,7 +68,7 @@ variables! {
     SIM_THREADS = "BENEATH_SIM_THREADS", "how many histories are played at the same time", "1";
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
-    STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores, and PATH";
+    STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores";
     BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages of a round in the benches of sessions, mailboxes and the queue", "1000";
     BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the benches of sessions, mailboxes and the queue", "15";
     FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";
