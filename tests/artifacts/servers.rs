@@ -1,7 +1,7 @@
 //! Servers for the tests, each started once, on a loopback port, and gone with the test process.
 //!
 //! `.ci/run stores` installs them to `target/stores`, where they are found; `BENEATH_STORES` names another directory of that
-//! kind. One that is not there is looked for on PATH. A test that needs one which cannot be had prints that it skips.
+//! kind. A test that needs one which is not there prints that it skips.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
