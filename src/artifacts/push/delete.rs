@@ -61,7 +61,7 @@ impl Artifacts {
             jobs.partition(|job| unsent.contains(&job.known.leaf.content()));
         let deletes = self.client.source.deletes(&self.client.prefix, self.client.retry).await;
         let (size, at_once) = match deletes.together() {
-            true => (deletes.bulk, BATCHES),
+            true => (batch(going.len(), deletes.bulk), BATCHES),
             false => (1, self.client.concurrency),
         };
         let mut going = going.into_iter();
@@ -235,6 +235,14 @@ impl Uploader {
     }
 }
 
+/// How many objects each request is about, so that the last ones at one time are as large as the first.
+fn batch(all: usize, most: usize) -> usize {
+    match all.div_ceil(most.saturating_mul(BATCHES).max(1)) {
+        0 | 1 => most,
+        rounds => all.div_ceil(rounds * BATCHES),
+    }
+}
+
 /// Whether the file of each is still gone.
 async fn still_gone(places: &Arc<Places>, jobs: Vec<Job>) -> Vec<(Job, Result<()>)> {
     let (places, paths) = (Arc::clone(places), jobs.iter().map(|job| job.path.clone()).collect::<Vec<_>>());
@@ -250,5 +258,19 @@ async fn still_gone(places: &Arc<Places>, jobs: Vec<Job>) -> Vec<(Job, Result<()
     match looked.await {
         Ok(looked) => jobs.into_iter().zip(looked).collect(),
         Err(error) => jobs.into_iter().map(|job| (job, Err(error.clone()))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_at_one_time_are_about_as_many_objects_each() {
+        let sizes = [(1, 1000), (1500, 1000), (4000, 1000), (4001, 501), (5000, 625), (8000, 1000)];
+        for (all, size) in sizes {
+            assert_eq!(batch(all, 1000), size, "{all}");
+        }
+        assert_eq!((batch(5000, 10), batch(41, 10)), (10, 6));
     }
 }
