@@ -50,10 +50,11 @@ pub(crate) struct Found {
 /// The objects that were read, by path.
 pub(crate) type Contents = BTreeMap<GuestPath, Found>;
 
-/// An object that says that there is a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What says that there is a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marker {
-    pub(crate) key: String,
+    /// An object for each form that such a key has, as different hosts and tools choose them.
+    pub(crate) keys: BTreeSet<String>,
     pub(crate) version: Version,
 }
 
@@ -98,7 +99,7 @@ impl Remote {
             let version = Version { put_at, ..known.version.clone() };
             match (&known.leaf, client.key(path, &known.leaf)) {
                 (Leaf::Directory, Ok(key)) => {
-                    drop(remote.markers.insert(path.clone(), Marker { key, version }))
+                    drop(remote.markers.insert(path.clone(), Marker { keys: BTreeSet::from([key]), version }))
                 }
                 (Leaf::Directory, Err(_)) => {}
                 (leaf, _) => drop(remote.objects.insert(path.clone(), Object { size: leaf.size(), version })),
@@ -109,8 +110,10 @@ impl Remote {
 
     /// Whether `base` has all that is listed, if nothing else was left over.
     pub(crate) fn is_all_in(&self, base: &Base, local: &Tree) -> bool {
-        // A directory of which an object says that it is there, and in which there is something as well.
-        self.markers.keys().all(|path| base.get(path).is_some() || !local.is_directory(path))
+        // A directory of which two objects say that it is there, or one where there is something in it as well.
+        let is_in =
+            |(path, marker): (&GuestPath, &Marker)| base.get(path).is_some() && marker.keys.len() == 1;
+        self.markers.iter().all(|marker| is_in(marker) || !local.is_directory(marker.0))
     }
 
     pub(crate) async fn read(
@@ -187,7 +190,9 @@ impl Remote {
                     0 => {
                         // A key that is read as a path is text.
                         let key = String::from_utf8_lossy(&object.key).into_owned();
-                        self.markers.insert(path, Marker { key, version: found.version });
+                        let marker = self.markers.entry(path).or_default();
+                        marker.version = found.version;
+                        marker.keys.insert(key);
                     }
                     _ => {
                         let error = Error::new(OPERATION, &path, ErrorKind::NotRegular)

@@ -216,6 +216,11 @@ impl Bucket {
         self.state.lock().unwrap().objects.insert(key.to_owned(), (b"planted".to_vec(), 0));
     }
 
+    /// The same without content.
+    pub(crate) fn plant_empty(&self, key: &str) {
+        self.state.lock().unwrap().objects.insert(key.to_owned(), (Vec::new(), 0));
+    }
+
     /// Uploads in parts that are neither completed nor aborted.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().unwrap().uploads.len()

@@ -666,3 +666,21 @@ async fn answer_about_a_directory_is_not_about_the_file_that_was_there() {
     assert!(pulled.is_complete(), "{pulled:?}");
     assert_eq!(two.tree(), one.tree());
 }
+
+/// One by this crate, where a server keeps no keys that end in a slash, and one by another host or tool.
+#[tokio::test]
+async fn directory_that_two_objects_say_is_there_goes_with_both() {
+    let bucket = Bucket::new(|_, _| crate::bucket::Act::Serve);
+    let home = Home::new();
+    fs::write(home.workspace("f"), "f").unwrap();
+    fs::create_dir_all(home.workspace("t/b")).unwrap();
+    let artifacts = home.artifacts(&bucket.source());
+    assert!(artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    for key in ["sessions/s1/t/b/", "sessions/s1/t/b/%="] {
+        bucket.plant_empty(key);
+    }
+    fs::remove_dir_all(home.workspace("t")).unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(bucket.keys(), ["sessions/s1/f"]);
+}

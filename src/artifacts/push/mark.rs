@@ -67,15 +67,18 @@ impl Artifacts {
         // One after the other: one may be in another.
         for path in paths {
             let listed = turn.remote.markers.get(&path);
-            let key = match listed {
-                Some(marker) => Ok(marker.key.clone()),
-                None => self.client.key(&path, &Leaf::Directory),
+            let keys = match listed {
+                Some(marker) => Ok(marker.keys.iter().cloned().collect()),
+                None => self.client.key(&path, &Leaf::Directory).map(|key| vec![key]),
             };
             let store = self.client.source.backend();
-            let removed = match key {
-                Ok(key) => uploader.call(&path, 0, || store.delete(&key)).await,
-                Err(error) => Err(error),
+            let removed = async {
+                for key in keys? {
+                    uploader.call(&path, 0, || store.delete(&key)).await?;
+                }
+                Ok::<_, crate::Error>(())
             };
+            let removed = removed.await;
             match removed {
                 Ok(()) => {
                     turn.report.deleted += u64::from(listed.is_some());
