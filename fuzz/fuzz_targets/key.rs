@@ -162,7 +162,9 @@ fn judged<'a>(key: &'a [u8], size: u64, prefix: &str, limits: &Limits) -> Result
 }
 
 fn planned(prefix: &Prefix, spelled: &str, limits: Limits, listing: Vec<(Vec<u8>, u64)>) {
-    let listing: Vec<_> = listing.into_iter().filter(|(key, _)| !is_marked(key)).collect();
+    // A key that ends in a slash says that there is a directory, which is no object of a file.
+    let is_plain = |key: &[u8]| !is_marked(key) && !key.ends_with(b"/");
+    let listing: Vec<_> = listing.into_iter().filter(|(key, _)| is_plain(key)).collect();
     let mut refused: Vec<(Vec<u8>, ErrorKind)> = Vec::new();
     let mut good: Vec<(&str, u64)> = Vec::new();
     let (mut room, mut twice) = (limits.bytes, Vec::new());
