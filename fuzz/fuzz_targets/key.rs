@@ -163,8 +163,8 @@ fn judged<'a>(key: &'a [u8], size: u64, prefix: &str, limits: &Limits) -> Result
 
 fn planned(prefix: &Prefix, spelled: &str, limits: Limits, listing: Vec<(Vec<u8>, u64)>) {
     // A key that ends in a slash says that there is a directory, which is no object of a file.
-    let is_plain = |key: &[u8]| !is_marked(key) && !key.ends_with(b"/");
-    let listing: Vec<_> = listing.into_iter().filter(|(key, _)| is_plain(key)).collect();
+    let listing = listing.into_iter().filter(|(key, _)| !is_marked(key));
+    let (markers, listing): (Vec<_>, Vec<_>) = listing.partition(|(key, _)| key.ends_with(b"/"));
     let mut refused: Vec<(Vec<u8>, ErrorKind)> = Vec::new();
     let mut good: Vec<(&str, u64)> = Vec::new();
     let (mut room, mut twice) = (limits.bytes, Vec::new());
@@ -205,6 +205,13 @@ fn planned(prefix: &Prefix, spelled: &str, limits: Limits, listing: Vec<(Vec<u8>
         .with_bytes(limits.bytes)
         .with_file_bytes(limits.file_bytes)
         .with_depth(limits.depth);
+    let (objects, left) = read_listing(markers.clone(), prefix, &bounds, &reserved);
+    assert!(objects.is_empty(), "a directory is no file");
+    let is_refused = |key: &[u8]| left.iter().any(|(other, _)| other.as_os_str().as_bytes() == key);
+    let is_cut = left.iter().any(|(_, error)| error.kind() == ErrorKind::TooMany);
+    for (key, _) in markers.iter().filter(|(_, size)| *size > 0) {
+        assert!(is_cut || is_refused(&key[..key.len().min(1024)]), "a directory with content is refused");
+    }
     let (objects, got) = read_listing(listing.clone(), prefix, &bounds, &reserved);
     let objects: Vec<_> =
         objects.iter().map(|(path, size)| (path.as_str().unwrap_or_default(), *size)).collect();
