@@ -20,6 +20,9 @@ pub enum Deletions {
     Keep,
     /// They are deleted here, too, unless they are suspiciously many, or may only have moved to where nobody has looked. Then all
     /// are held and reported.
+    ///
+    /// If one side has nothing any more of 20 files or more that both had, as after an encryption, nothing is replaced on the other side
+    /// either: see [`Guard::On`](crate::tree::Guard::On).
     #[default]
     Guarded,
     /// As [`Guarded`](Self::Guarded), but what was held and reported with this approval is deleted, if it is still exactly that.

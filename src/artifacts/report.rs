@@ -17,14 +17,14 @@ pub enum Side {
     There,
 }
 
-/// Deletions that wait for an approval.
+/// Deletions that wait for an approval, and, where one side has nothing any more of what both had, replacements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Held {
     /// Where they would be made.
     pub side: Side,
-    /// What would go.
+    /// What would go, or be replaced.
     pub paths: Vec<GuestPath>,
     /// What lets exactly these through, by [`Deletions::Approved`](super::Deletions::Approved).
     pub approval: Approval,
@@ -55,7 +55,7 @@ pub struct SyncReport {
     pub unconditional: u64,
     /// What both sides have changed. Both versions are kept, and `beside` is the name of the second one.
     pub conflicts: Vec<Conflict>,
-    /// Deletions that were held back.
+    /// Deletions and replacements that were held back.
     pub held: Vec<Held>,
     /// How many objects have arrived and are not published, since others have failed and [`Arrivals::AllOrNothing`] was asked for.
     ///
@@ -89,7 +89,7 @@ impl SyncReport {
         self.left.iter()
     }
 
-    /// How many deletions are held back.
+    /// How many deletions and replacements are held back.
     #[must_use]
     pub fn held_back(&self) -> usize {
         self.held.iter().map(|held| held.paths.len()).sum()

@@ -96,7 +96,6 @@ impl Leaf {
     }
 
     /// The same without the bit to execute: whoever has this has the content.
-    #[cfg(feature = "artifacts")]
     pub(crate) fn content(&self) -> Self {
         match self {
             Self::File { bytes, sha256, .. } => Self::File { bytes: *bytes, sha256: *sha256, execute: false },

@@ -104,7 +104,7 @@ pub(crate) fn plan<'t>(base: &'t Tree, ours: &'t Tree, theirs: &'t Tree, rules: 
         }
     }
     plan.unblock(ours, on_conflict);
-    plan.hold(base, rules);
+    plan.hold(base, theirs, rules);
     plan.steps.sort_by_key(|step| step.act.phase());
     plan
 }
@@ -223,7 +223,7 @@ impl<'t> Plan<'t> {
 
     /// Holds all removals, if they are suspiciously many, and those that the rules hold. What another name of theirs has now is no
     /// loss.
-    fn hold(&mut self, base: &Tree, rules: Rules<'_>) {
+    fn hold(&mut self, base: &Tree, theirs: &Tree, rules: Rules<'_>) {
         let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
         let lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
         let waiting = rules.waiting.iter().filter(|leaf| !arriving.contains(leaf));
@@ -231,14 +231,16 @@ impl<'t> Plan<'t> {
             self.steps.iter().filter(lost).count() + waiting.count(),
             base.leaves.values().filter(|leaf| **leaf != Leaf::Directory).count(),
         );
-        let many = (lost > 20 && lost > all / 2) || (all >= 2 && lost >= all);
-        let many = many && rules.guard != Guard::Off;
-        let is_held = |step: &&Step<'_>| {
-            let removes = matches!(step.act, Act::Remove(_) | Act::RemoveDirectory);
-            removes && (many || (rules.hold)(step.path))
+        let guarded = rules.guard != Guard::Off;
+        let many = guarded && ((lost > 20 && lost > all / 2) || (all >= 2 && lost >= all));
+        let everything = guarded && has_changed_throughout(base, theirs);
+        let is_held = |step: &&Step<'_>| match step.act {
+            Act::Remove(_) | Act::RemoveDirectory => many || everything || (rules.hold)(step.path),
+            Act::Put { over: Some(_), keep: Keep::InTrash, .. } => everything,
+            _ => false,
         };
         let held: Vec<&Step<'_>> = self.steps.iter().filter(is_held).collect();
-        let approval = Approval::of(held.iter().map(|step| (step.path, step.leaving())));
+        let approval = Approval::of(held.iter().map(|step| (step.path, [step.leaving(), step.arriving()])));
         if held.is_empty() || rules.guard == Guard::Approved(approval) {
             return;
         }
@@ -248,6 +250,22 @@ impl<'t> Plan<'t> {
         self.steps = steps;
         self.open.extend(waiting.into_iter().map(|step| step.path));
     }
+}
+
+/// Whether `theirs` has nothing of what `base` had, under any name: as if it had been encrypted or truncated, or were another tree.
+/// It takes as many files as tell that from somebody's work. Empty ones do not, and what nobody could read may be as it was.
+fn has_changed_throughout(base: &Tree, theirs: &Tree) -> bool {
+    let known = |path: &GuestPath| theirs.state(path) != State::Unknown;
+    let mut had = base.leaves.iter().filter(|(path, leaf)| leaf.size() > 0 && known(path));
+    let is_there = |(path, leaf): (&GuestPath, &Leaf)| {
+        theirs.leaves.get(path).is_some_and(|now| now.content() == leaf.content())
+    };
+    // Nearly always the first one is.
+    if had.clone().any(is_there) || had.clone().count() < 20 {
+        return false;
+    }
+    let there: HashSet<Leaf> = theirs.leaves.values().map(Leaf::content).collect();
+    !had.any(|(_, leaf)| there.contains(&leaf.content()))
 }
 
 /// The steps that must wait for what is not done at `paths`, which are those there, beneath them and above them, and the others.

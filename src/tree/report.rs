@@ -28,11 +28,14 @@ pub enum OnConflict {
     Fail,
 }
 
-/// Whether removals are held back if they are suspiciously many.
+/// Whether removals are held back if they are suspiciously many, and replacements if nothing is as it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guard {
     /// All are held if they are more than 20 and more than half of the base, or all of two or more. A file that has another
     /// name now does not count.
+    ///
+    /// If the base has 20 files or more and the source has not one of them with the content that it had, under whatever name, nothing is
+    /// replaced either: somebody's work leaves something as it was, and what encrypts or truncates a tree does not.
     #[default]
     On,
     /// None is held.
@@ -41,17 +44,19 @@ pub enum Guard {
     Approved(Approval),
 }
 
-/// Which removals exactly somebody approves.
+/// Which removals and replacements exactly somebody approves.
 ///
-/// It is made from the paths and the content of what was held back, so that it lets nothing else through.
+/// It is made from the paths, the content of what was held back, and what is to take its place, so that it lets nothing else through.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Approval([u8; 32]);
 
 impl Approval {
-    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, Option<&'h Leaf>)>) -> Self {
+    /// Of what leaves each path, and what comes in its place.
+    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, [Option<&'h Leaf>; 2])>) -> Self {
         let mut lines: Vec<String> = held
-            .map(|(path, leaf)| {
-                format!("{} {}\n", encode_path(path), leaf.map_or_else(String::new, Leaf::encode))
+            .map(|(path, leaves)| {
+                let [leaving, coming] = leaves.map(|leaf| leaf.map_or_else(String::new, Leaf::encode));
+                format!("{} {leaving} {coming}\n", encode_path(path))
             })
             .collect();
         lines.sort_unstable();
@@ -107,7 +112,7 @@ impl MergeOptions {
         self
     }
 
-    /// Sets whether many removals are held back.
+    /// Sets whether changes that look like an accident are held back.
     #[must_use]
     pub fn with_guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
@@ -161,7 +166,7 @@ pub struct Merged {
     pub removed: u64,
     /// What both sides have changed.
     pub conflicts: Vec<Conflict>,
-    /// Removals that the [`Guard`] has held back.
+    /// Removals and replacements that the [`Guard`] has held back.
     pub held: Vec<GuestPath>,
     /// What lets them through, by [`Guard::Approved`].
     pub approval: Option<Approval>,

@@ -561,6 +561,39 @@ async fn store_that_lost_its_objects_removes_nothing_here_unapproved() {
 }
 
 #[tokio::test]
+async fn side_in_which_nothing_is_as_it_was_replaces_nothing_on_the_other() {
+    let (home, source, artifacts) = mirrored(20).await;
+    let before = home.tree();
+    for n in 0..20 {
+        fs::write(home.workspace(&format!("f{n}")), format!("encrypted {n}")).unwrap();
+    }
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.uploaded, report.held_back(), report.is_complete()), (0, 20, false), "{report:?}");
+    assert_eq!((report.held[0].side, &support::objects(&source).await), (Side::There, &before));
+    // What is new can go.
+    fs::write(home.workspace("note"), "pay").unwrap();
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.uploaded, report.held_back()), (1, 20), "{report:?}");
+    let approved = Deletions::Approved(report.held[0].approval);
+    let report = artifacts.mirror(&SyncOptions::default().with_deletions(approved)).await.unwrap();
+    assert!(report.is_complete() && report.uploaded == 20, "{report:?}");
+
+    // The same the other way round.
+    let before = home.tree();
+    for n in 0..20 {
+        support::put_object(&source, &format!("f{n}"), b"truncated").await;
+    }
+    support::put_object(&source, "note", b"truncated").await;
+    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
+    assert_eq!((report.placed, report.held_back()), (0, 21), "{report:?}");
+    assert_eq!((report.held[0].side, home.tree()), (Side::Here, before));
+    let approved = Deletions::Approved(report.held[0].approval);
+    let report = artifacts.pull(&SyncOptions::default().with_deletions(approved)).await.unwrap();
+    assert!(report.is_complete() && report.placed == 21, "{report:?}");
+    assert_eq!(support::objects(&source).await, home.tree());
+}
+
+#[tokio::test]
 async fn listing_that_lacks_an_object_removes_nothing() {
     use crate::bucket::{Act, Ask};
     use std::sync::Arc;

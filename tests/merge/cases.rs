@@ -99,6 +99,43 @@ fn an_emptied_source_empties_nothing() {
 }
 
 #[test]
+fn source_in_which_nothing_is_as_it_was_replaces_nothing_unapproved() {
+    let tree = |text: &str, count: u32| {
+        (0..count).map(|n| (n.to_string(), format!("file:{text}{n}"))).collect::<Words>()
+    };
+    let before = tree("", 20);
+    let mut yard = Yard::new(&before, &before, &tree("encrypted", 20));
+    let merged = yard.merge();
+    assert_eq!((merged.written, merged.held.len(), merged.is_complete()), (0, 20, false), "{merged:?}");
+    assert_eq!(yard.words("ours"), before);
+
+    // Other content is another set.
+    let approval = merged.approval.unwrap();
+    fs::write(yard.path("theirs").join("7"), "encrypted twice").unwrap();
+    yard.options = MergeOptions::default().with_guard(Guard::Approved(approval));
+    let merged = yard.merge();
+    assert_eq!((merged.written, merged.held.len()), (0, 20), "{merged:?}");
+    fs::write(yard.path("theirs").join("7"), "encrypted7").unwrap();
+    assert_eq!(yard.merge().written, 20);
+    assert_eq!(yard.words("ours"), tree("encrypted", 20));
+
+    // An empty file is no sign that anything is as it was; one that has only moved is.
+    let empty = |mut tree: Words| {
+        tree.insert("empty".into(), "file:".into());
+        tree
+    };
+    let mut yard = Yard::new(&empty(before.clone()), &empty(before.clone()), &empty(tree("encrypted", 20)));
+    assert_eq!(yard.merge().held.len(), 20);
+    let mut moved = tree("formatted", 20);
+    moved.insert("moved".into(), "file:3".into());
+    let mut yard = Yard::new(&before, &before, &moved);
+    assert_eq!(yard.merge().written, 21);
+    // So few can be somebody's work.
+    let mut yard = Yard::new(&tree("", 19), &tree("", 19), &tree("formatted", 19));
+    assert_eq!(yard.merge().written, 19);
+}
+
+#[test]
 fn renamed_directory_is_no_mass_removal() {
     let tree = |top: &str| (0..30).map(|n| (format!("{top}/{n}"), format!("file:{n}"))).collect::<Words>();
     let mut yard = Yard::new(&tree("photos"), &tree("photos"), &tree("photos: rome"));
