@@ -8,6 +8,7 @@
 //! | both | [`Artifacts::sync`] |
 //! | see what that would do | [`Artifacts::plan`] |
 //! | settle what both sides have changed | [`Artifacts::resolve`] |
+//! | remove a session only if the store has all of it | [`Artifacts::unsent`], [`Sessions::remove_if`](crate::Sessions::remove_if) |
 //! | bring one object into a running session | [`Artifacts::materialise`] |
 //! | write a file here and in the store | [`Artifacts::put`] |
 //! | find out what a command has changed | [`Snapshot::take`], [`Snapshot::diff`] |
@@ -23,7 +24,8 @@
 //! * Nothing is deleted that was not seen to be deleted, on either side. The base of the comparison belongs to one store, one
 //!   prefix and one directory; if any of them is another one, or the base cannot be read, nothing counts as deleted. Of what may only
 //!   have moved to where it cannot be mirrored, and of what is suspiciously much, nothing is deleted before somebody
-//!   approves it. What is removed here is in the trash of the session for a day.
+//!   approves it. Nor is anything replaced where one side has nothing any more of what both had. What is removed here is in the trash
+//!   of the session for a day.
 //! * What both sides have changed is kept in both versions.
 //! * [Complete](SyncReport::is_complete) means equal.
 //! * One bad key or object is one refusal; it never stops the others, and never makes another object's bytes appear.
@@ -139,6 +141,7 @@ mod report;
 mod state;
 mod store;
 mod sync;
+mod unsent;
 
 /// The crate of the stores, in the version that [`Source`] takes.
 pub use object_store;
@@ -152,6 +155,7 @@ pub use progress::{Event, Step};
 pub use report::{Held, Side, SyncReport};
 pub use state::Places;
 pub use store::{Listed, Retry, Source};
+pub use unsent::Unsent;
 
 /// What the fuzz targets call past the API.
 #[cfg(all(fuzzing, feature = "aws"))]

@@ -29,7 +29,7 @@ use crate::root::{Budget, Entry, Metadata, Removed, Root};
 pub struct Swept {
     /// How many sessions, messages or remains are gone.
     pub removed: u64,
-    /// How many were too young.
+    /// How many were too young, or were to stay.
     pub kept: u64,
     /// Whether the budget's time was over before everything was looked at.
     pub out_of_time: bool,

@@ -36,6 +36,7 @@ mod servers;
 mod support;
 mod transitions;
 mod trust;
+mod unsent;
 mod upload;
 
 use beneath_kit::skip;

@@ -423,3 +423,47 @@ fn work_deep_in_the_workspace_keeps_a_session() {
         assert_eq!(stage.sessions.sweep(Duration::ZERO).unwrap().removed, 1);
     });
 }
+
+#[test]
+fn a_session_stays_while_somebody_objects() {
+    with_each_resolver(|stage| {
+        let id = SessionId::new("s");
+        fs::write(stage.guest("workspace/only"), "copy").unwrap();
+        assert!(stage.sessions.remove_if(&id, || Ok(false)).unwrap().is_none());
+        for (path, kind) in [("none", ErrorKind::NotFound), ("../up", ErrorKind::Escape)] {
+            let fails = || stage.session.workspace().metadata(path).map(|_| true);
+            assert_eq!(stage.sessions.remove_if(&id, fails).unwrap_err().kind(), kind);
+        }
+        // The lock is held while it is asked.
+        let held = |kind| move |outcome: beneath::Result<_>| assert_eq!(outcome.unwrap_err().kind(), kind);
+        let asks = || {
+            held(ErrorKind::Busy)(stage.sessions.open(&id)?.try_lock().map(drop));
+            Ok(false)
+        };
+        assert!(stage.sessions.remove_if(&id, asks).unwrap().is_none());
+        assert_eq!(fs::read(stage.guest("workspace/only")).unwrap(), b"copy");
+        assert!(stage.sessions.remove_if(&id, || Ok(true)).unwrap().unwrap().is_complete());
+        let again = stage.sessions.remove_if(&id, || panic!("there is nothing to ask about"));
+        assert_eq!(again.unwrap().unwrap().directories, 0);
+    });
+}
+
+#[test]
+fn a_sweep_keeps_what_somebody_objects_to_and_reports_whom_it_could_not_ask() {
+    with_each_resolver(|stage| {
+        for id in ["goes", "stays", "lost"] {
+            stage.sessions.create(&SessionId::new(id)).unwrap();
+        }
+        let young = |_: &SessionId| -> beneath::Result<bool> { panic!("a young session is not asked about") };
+        assert_eq!(stage.sessions.sweep_if(Duration::from_secs(3600), young).unwrap().kept, 4);
+        let may = |id: &SessionId| match id.as_str() {
+            "lost" => stage.session.workspace().metadata("none").map(|_| true),
+            id => Ok(id != "stays"),
+        };
+        let swept = stage.sessions.sweep_if(Duration::ZERO, may).unwrap();
+        assert_eq!((swept.removed, swept.kept, swept.left.total), (2, 1, 1), "{swept:?}");
+        assert_eq!(swept.left.first[0].subject.as_os_str(), "lost");
+        assert_eq!(swept.left.first[0].error.kind(), ErrorKind::NotFound);
+        assert_eq!(stage.all(), ["lost", "stays"]);
+    });
+}

@@ -122,7 +122,8 @@ impl Desk {
         }
     }
 
-    fn try_open(session: &Session) -> Result<Self> {
+    /// Opens the directories of `session` as they are now, for a call that asks the store nothing.
+    pub(crate) fn try_open(session: &Session) -> Result<Self> {
         let places = Places::of(session)?.prepared()?;
         let own = |path: &str| {
             session.host().ensure_dir(path)?;

@@ -62,13 +62,41 @@ impl Sessions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remove(&self, id: &SessionId) -> Result<Removed> {
-        let error = match self.retire(id, || Ok(true)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => error,
-            retired => return retired.map(Option::unwrap_or_default),
+        self.remove_if(id, || Ok(true)).map(Option::unwrap_or_default)
+    }
+
+    /// As [`remove`](Self::remove), if `may` agrees once the session's lock is held; none if it does not. It is how a session stays
+    /// while something of it is nowhere else, as `Artifacts::unsent` knows.
+    ///
+    /// `may` is not asked for a session that is gone, nor for one of which a part is removed already.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove), and those of `may`. Nothing is removed then.
+    ///
+    /// # Races
+    /// What a guest that still runs does after `may` has looked goes with the session: stop it first.
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// let (id, session) = sessions.create_generated()?;
+    /// session.workspace().write_exclusive("report.txt", "done")?;
+    /// let is_read = || Ok(!session.workspace().exists("report.txt")?);
+    /// assert!(sessions.remove_if(&id, is_read)?.is_none());
+    /// session.workspace().remove_file("report.txt")?;
+    /// assert!(sessions.remove_if(&id, is_read)?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remove_if(&self, id: &SessionId, may: impl FnOnce() -> Result<bool>) -> Result<Option<Removed>> {
+        let mut failed = false;
+        let error = match self.retire(id, || may().inspect_err(|_| failed = true)) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !failed => error,
+            retired => return retired,
         };
         match kind_of(&self.root, id.as_str())? {
             // There was none, or somebody else has removed it meanwhile.
-            Kind::Nothing => Ok(Removed::all()),
+            Kind::Nothing => Ok(Some(Removed::all())),
             Kind::Session | Kind::Doomed => {
                 Err(error.with_kind(ErrorKind::Busy).with_detail("comes and goes"))
             }

@@ -59,11 +59,39 @@ impl Sessions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sweep(&self, older_than: Duration) -> Result<Swept> {
+        self.sweep_if(older_than, |_| Ok(true))
+    }
+
+    /// As [`sweep`](Self::sweep), but of the sessions that are old enough only those go to which `may` agrees once the session's lock
+    /// is held. The others are [kept](Swept::kept), and those of which `may` fails are [left](Swept::left).
+    ///
+    /// # Errors
+    /// As [`sweep`](Self::sweep).
+    ///
+    /// # Races
+    /// As [`sweep`](Self::sweep) and [`remove_if`](Self::remove_if).
+    ///
+    /// ```
+    /// # use beneath::{Root, SessionId, Sessions, ambient_authority};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let sessions = Sessions::new(Root::open_ambient(dir.path(), ambient_authority())?, Default::default());
+    /// # for id in ["1", "2"] { sessions.create(&SessionId::new(id))?; }
+    /// use std::time::Duration;
+    ///
+    /// let swept = sessions.sweep_if(Duration::ZERO, |id| Ok(id.as_str() != "2"))?;
+    /// assert_eq!((swept.removed, swept.kept), (1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sweep_if(
+        &self,
+        older_than: Duration,
+        mut may: impl FnMut(&SessionId) -> Result<bool>,
+    ) -> Result<Swept> {
         if self.config.sweep_clock() == SweepClock::Wall {
-            return self.sweep_by(&Ages::by_wall_clock(), older_than);
+            return self.sweep_by(&Ages::by_wall_clock(), older_than, &mut may);
         }
         let (ages, kept) = Ages::watched(&self.root);
-        let mut swept = self.sweep_by(&ages, older_than)?;
+        let mut swept = self.sweep_by(&ages, older_than, &mut may)?;
         if let Err(error) = kept {
             // Without the record nothing gets older, and so nothing goes.
             swept.record(Path::new(clock::FILE), Err(error));
@@ -71,7 +99,12 @@ impl Sessions {
         Ok(swept)
     }
 
-    fn sweep_by(&self, ages: &Ages, older_than: Duration) -> Result<Swept> {
+    fn sweep_by(
+        &self,
+        ages: &Ages,
+        older_than: Duration,
+        may: &mut dyn FnMut(&SessionId) -> Result<bool>,
+    ) -> Result<Swept> {
         let survey = self.survey()?;
         let mut swept = Swept { left: survey.refused, ..Swept::default() };
         for name in survey.remains {
@@ -89,12 +122,18 @@ impl Sessions {
         }
         for id in survey.sessions {
             let used = |host: &[&str]| self.used_within(&id, host, |entry| ages.of(entry) < older_than);
+            let mut refused = None;
+            let mut agreed = || may(&id).inspect_err(|error| refused = Some(error.clone()));
             let outcome = match used(&[CLAIMED, STATE]) {
                 Ok(true) => Ok(None),
                 // Making the lock file has changed the directory of states.
-                Ok(false) => self.retire(&id, || used(&[CLAIMED]).map(|used| !used)),
+                Ok(false) => self.retire(&id, || Ok(!used(&[CLAIMED])? && agreed()?)),
                 Err(error) => Err(error),
             };
+            if let Some(error) = refused {
+                swept.left.add(id.as_str(), error);
+                continue;
+            }
             match outcome.transpose() {
                 Some(removed) => swept.record(id.as_ref(), removed),
                 None => swept.kept += 1,
