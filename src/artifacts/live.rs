@@ -241,7 +241,7 @@ impl Artifacts {
         blocking("resolve", move || {
             let places = &desk.places;
             let mut base = Base::read(&places.state, artifacts.binding(places)?)?;
-            let Some(beside) = base.conflicts.remove(&path) else { return Ok(false) };
+            let Some(beside) = base.notes.conflicts.remove(&path) else { return Ok(false) };
             let workspace = &places.workspace;
             let second = whose(&path, &beside).unwrap_or(Whose::Theirs);
             let moves = match take {

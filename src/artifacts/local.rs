@@ -172,6 +172,15 @@ impl Local {
         self.tree.iter().any(|(_, leaf)| !matches!(leaf, Leaf::File { execute: false, .. }))
     }
 
+    /// The programs, of which a store that keeps only bytes does not have all.
+    pub(crate) fn unkept(&self) -> impl Iterator<Item = (&GuestPath, Error)> {
+        let error = |path| {
+            Error::new(OPERATION, path, ErrorKind::Unsupported).with_detail("the bit to execute is not kept")
+        };
+        let programs = self.tree.iter().filter(|(_, leaf)| matches!(leaf, Leaf::File { execute: true, .. }));
+        programs.map(move |(path, _)| (path, error(path)))
+    }
+
     /// Whether a file that is not there may be there under another name, where nobody has looked.
     pub(crate) fn may_hide(&self, known: Option<&Known>) -> bool {
         match known.and_then(|known| known.file) {

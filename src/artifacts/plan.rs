@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256};
 use super::Artifacts;
 use super::options::{Deletions, SyncOptions};
 use super::remote::{Contents, Found};
+use super::report::Side;
 use super::state::Planned;
 use super::sync::{Turn, Writes};
 use crate::error::Result;
@@ -28,7 +29,8 @@ pub struct SyncPlan {
     pub delete: Vec<GuestPath>,
     /// What both sides have changed. If the content is the same it is no conflict.
     pub conflicts: Vec<GuestPath>,
-    /// Deletions that would be held back, on either side.
+    /// Deletions and replacements that would be held back, on either side. An object that was put again with the same bytes may make
+    /// it look as if nothing were as it was.
     pub held: Vec<GuestPath>,
     /// What would be refused.
     pub left: Leftovers,
@@ -72,14 +74,15 @@ impl Artifacts {
                 (path, Found { leaf, version, mode: None })
             })
             .collect();
-        let (was, there) = (base.tree(), remote.tree(&base, &contents));
+        let (was, there) = (base.tree(Side::Here), remote.tree(&base, &contents));
         let keeps = options.deletions == Deletions::Keep;
         let holds = |_: &GuestPath| keeps || remote.is_empty();
         let on_conflict = OnConflict::KeepTarget;
         let rules = Rules { on_conflict, guard: options.guard(), hold: &holds, waiting: &[] };
         let hide = |path: &GuestPath| keeps || local.may_hide(base.get(path));
         let pull = plan(&was, &local.tree, &there, rules);
-        let push = plan(&was, &there, &local.tree, Rules { hold: &hide, ..rules });
+        let sent = base.tree(Side::There);
+        let push = plan(&sent, &there, &local.tree, Rules { hold: &hide, ..rules });
         let mut planned = SyncPlan { left: report.left, ..SyncPlan::default() };
         (planned.take, planned.remove) = split(&pull);
         (planned.put, planned.delete) = split(&push);

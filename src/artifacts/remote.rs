@@ -17,7 +17,7 @@ use futures_util::stream::{Stream, StreamExt as _};
 
 use super::client::Client;
 use super::progress::Event;
-use super::state::{Base, Planned, PutAt, Version};
+use super::state::{Base, Known, Planned, PutAt, Version};
 use super::store::{Listed, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{GuestPath, SafeName};
@@ -259,6 +259,20 @@ impl Remote {
             mode: mode(path),
         };
         self.objects.iter().filter(differs).map(planned).collect()
+    }
+
+    /// The files and links of `base` of which the store has no object any more, or another one.
+    pub(crate) fn lost(&self, base: &Base) -> BTreeSet<GuestPath> {
+        let is_lost = |(path, known): &(&GuestPath, &Known)| match self.objects.get(*path) {
+            Some(object) => !base.is_at(path, &object.version, object.size),
+            None => known.leaf != Leaf::Directory && self.lacks_object(path),
+        };
+        base.iter().filter(is_lost).map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Whether the store has the files and links that `base` knows, and no others.
+    pub(crate) fn is_as(&self, base: &Base) -> bool {
+        base.notes.lost.is_empty() && self.changed(base, |_| None).is_empty()
     }
 
     /// The objects that have the bytes that the base knows, and may have been put again with other attributes.

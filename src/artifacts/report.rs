@@ -8,7 +8,7 @@ use crate::report::Leftovers;
 use crate::tree::{Approval, Conflict};
 
 /// Where something is held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Side {
     /// In the workspace: the store has no such object any more.

@@ -162,7 +162,9 @@ impl Artifacts {
     pub async fn sync(&self, options: &SyncOptions) -> Result<SyncReport> {
         // Whoever takes something must look for it.
         let options = &options.with_remote(options::Remote::List);
-        let turn = self.begin(options, Writes::ToTheStore).await?;
+        let mut turn = self.begin(options, Writes::ToTheStore).await?;
+        // What comes now must not make it look as if more of the workspace were as it was.
+        turn.base.watch();
         let mut turn = self.take(turn, options).await?;
         if options.withholds(&turn.report) {
             return self.end(turn).await;
@@ -202,7 +204,7 @@ impl Artifacts {
         let conflicts = recover_from(work, trash, &places.workspace)?;
         let mut base = Base::read(&places.state, self.binding(places)?)?;
         for Conflict { path, beside, .. } in &conflicts {
-            base.conflicts.extend(beside.clone().map(|beside| (path.clone(), beside)));
+            base.notes.conflicts.extend(beside.clone().map(|beside| (path.clone(), beside)));
         }
         if !conflicts.is_empty() {
             base.write(&places.state)?;
@@ -258,11 +260,18 @@ impl Artifacts {
         report.left.absorb(local.tree.left().clone());
         report.left.absorb(remote.left.clone());
         // Somebody has chosen already.
-        base.conflicts.retain(|_, beside| !local.tree.is_absent(beside));
+        base.notes.conflicts.retain(|_, beside| !local.tree.is_absent(beside));
         self.renew(&mut base, &remote).await;
+        if !trusts {
+            base.notes.lost = remote.lost(&base);
+        }
         // What this host has deleted right before it died is not another host's deletion.
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
             base.remove(path);
+        }
+        if !trusts && !remote.is_as(&base) {
+            let held = Arc::clone(&desk);
+            base = blocking("write", move || base.doubt(&held.places.state).map(|()| base)).await?;
         }
         let contents = BTreeMap::new();
         Ok(Turn { desk, base, local, remote, contents, intents, attributes, unsure, report })
@@ -307,15 +316,16 @@ impl Artifacts {
         let Turn { desk, mut base, local, remote, report, .. } = turn;
         let mut report = self.reported(Arc::clone(&desk), report).await;
         let known: HashSet<GuestPath> = report.conflicts.iter().map(|one| one.path.clone()).collect();
-        let earlier = base.conflicts.iter().filter(|(path, _)| !known.contains(*path));
+        let earlier = base.notes.conflicts.iter().filter(|(path, _)| !known.contains(*path));
         report.conflicts.extend(earlier.map(|(path, beside)| Conflict {
             path: path.clone(),
             why: Why::BothChanged,
             beside: Some(beside.clone()),
         }));
-        if report.is_complete() && remote.is_all_in(&base, &local.tree) {
+        match report.is_complete() && remote.is_all_in(&base, &local.tree) {
             // Where that cannot be noted the next call looks again.
-            let _ = blocking("write", move || base.vouch(&desk.places.state)).await;
+            true => drop(blocking("write", move || base.vouch(&desk.places.state)).await),
+            false => blocking("write", move || base.doubt(&desk.places.state)).await?,
         }
         self.client.progress.report(&Event::Entered(Step::Complete));
         Ok(report)

@@ -81,6 +81,8 @@ pub struct Tree {
     /// Whether a path may be there that is in none of these.
     cut: bool,
     left: Leftovers,
+    /// Of a base: what has come since a guard holds something back. It must not make that look like less than it is.
+    pub(super) since: BTreeSet<GuestPath>,
 }
 
 /// What somebody says of an entry.
@@ -244,6 +246,12 @@ impl Tree {
     pub(crate) fn add_unknown(&mut self, path: GuestPath) {
         self.enclose(&path);
         self.unknown.insert(path);
+    }
+
+    /// Adds to what has come since a guard holds something back.
+    #[cfg(feature = "artifacts")]
+    pub(crate) fn came(&mut self, paths: impl Iterator<Item = GuestPath>) {
+        self.since.extend(paths);
     }
 
     /// What is at `path`, if that is a leaf.

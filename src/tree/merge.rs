@@ -13,6 +13,7 @@ use std::path::Path;
 use super::apply::{Applying, Places, Theirs};
 use super::contents::{State, Tree};
 use super::journal::{Settled, recover};
+use super::leaf::Leaf;
 use super::plan::{Plan, Rules, part, plan};
 use super::report::{Conflict, MergeOptions, Merged, OnConflict, Why};
 use crate::error::{Error, ErrorKind, Result};
@@ -97,8 +98,9 @@ pub(crate) fn merge_trees(
     mut merged: Merged,
     admit: &dyn Fn(&GuestPath) -> Result<()>,
 ) -> Result<Merged> {
-    let Plan { steps, conflicts, held, approval, mut open, ours_only } = plan(base, ours, theirs, rules);
-    (merged.approval, merged.ahead) = (approval, ours_only);
+    let Plan { steps, conflicts, held, approval, guarded, mut open, ours_only } =
+        plan(base, ours, theirs, rules);
+    (merged.approval, merged.guarded, merged.ahead) = (approval, guarded, ours_only);
     let planned = |(path, why): (&GuestPath, Why)| Conflict { path: path.clone(), why, beside: None };
     let conflicts: Vec<Conflict> = conflicts.into_iter().map(planned).collect();
     merged.held = held.into_iter().cloned().collect();
@@ -129,6 +131,11 @@ pub(crate) fn merge_trees(
     };
     open.extend(undone.iter());
     merged.base = next_base(base, theirs, &open);
+    if guarded {
+        let is_new = |(path, leaf): &(&GuestPath, &Leaf)| base.leaves.get(path) != Some(*leaf);
+        let new = merged.base.iter().filter(is_new).map(|(path, _)| path);
+        merged.base.since = new.chain(&base.since).cloned().collect();
+    }
     Ok(merged)
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Plan<'t> {
     pub(crate) held: BTreeSet<&'t GuestPath>,
     /// What an approval of the held removals must say.
     pub(crate) approval: Option<Approval>,
+    /// Whether the guard is among those who hold them.
+    pub(crate) guarded: bool,
     /// Paths that are not known on one side, and what must wait for others. The base keeps what it has of them.
     pub(crate) open: BTreeSet<&'t GuestPath>,
     /// How many changes of ours theirs does not have.
@@ -221,47 +223,56 @@ impl<'t> Plan<'t> {
         }
     }
 
-    /// Holds all removals, if they are suspiciously many, and those that the rules hold. What another name of theirs has now is no
-    /// loss.
+    /// Holds what the guard and the rules hold.
     fn hold(&mut self, base: &Tree, theirs: &Tree, rules: Rules<'_>) {
-        let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
-        let lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
-        let waiting = rules.waiting.iter().filter(|leaf| !arriving.contains(leaf));
-        let (lost, all) = (
-            self.steps.iter().filter(lost).count() + waiting.count(),
-            base.leaves.values().filter(|leaf| **leaf != Leaf::Directory).count(),
-        );
-        let guarded = rules.guard != Guard::Off;
-        let many = guarded && ((lost > 20 && lost > all / 2) || (all >= 2 && lost >= all));
-        let everything = guarded && has_changed_throughout(base, theirs);
+        let guards = rules.guard != Guard::Off;
+        let (many, everything) = match guards {
+            true => (self.are_many(base, rules), has_changed_throughout(base, theirs)),
+            false => (false, false),
+        };
         let is_held = |step: &&Step<'_>| match step.act {
             Act::Remove(_) | Act::RemoveDirectory => many || everything || (rules.hold)(step.path),
             Act::Put { over: Some(_), keep: Keep::InTrash, .. } => everything,
             _ => false,
         };
         let held: Vec<&Step<'_>> = self.steps.iter().filter(is_held).collect();
-        let approval = Approval::of(held.iter().map(|step| (step.path, [step.leaving(), step.arriving()])));
+        let approval = Approval::of(held.iter().map(|step| (step.path, step.leaving())));
         if held.is_empty() || rules.guard == Guard::Approved(approval) {
             return;
         }
         self.held = held.into_iter().map(|step| step.path).collect();
         self.approval = Some(approval);
+        self.guarded = many || everything;
         let (waiting, steps) = part(std::mem::take(&mut self.steps), &self.held);
         self.steps = steps;
         self.open.extend(waiting.into_iter().map(|step| step.path));
     }
+
+    /// Whether removals are suspiciously many. What another name of theirs has now is no loss.
+    fn are_many(&self, base: &Tree, rules: Rules<'_>) -> bool {
+        let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
+        let is_lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
+        let waiting = rules.waiting.iter().filter(|leaf| !arriving.contains(leaf)).count();
+        let lost: Vec<&GuestPath> = self.steps.iter().filter(is_lost).map(|step| step.path).collect();
+        let had = base.leaves.iter().filter(|(_, leaf)| **leaf != Leaf::Directory).map(|(path, _)| path);
+        let was = |path: &&GuestPath| !base.since.contains(*path);
+        let many = |lost: usize, all: usize| (lost > 20 && lost > all / 2) || (all >= 2 && lost >= all);
+        many(lost.len() + waiting, had.clone().count())
+            || many(lost.into_iter().filter(was).count() + waiting, had.filter(was).count())
+    }
 }
 
 /// Whether `theirs` has nothing of what `base` had, under any name: as if it had been encrypted or truncated, or were another tree.
-/// It takes as many files as tell that from somebody's work. Empty ones do not, and what nobody could read may be as it was.
+/// It takes as many files as tell that from somebody's work. Neither empty files nor links do.
 fn has_changed_throughout(base: &Tree, theirs: &Tree) -> bool {
-    let known = |path: &GuestPath| theirs.state(path) != State::Unknown;
-    let mut had = base.leaves.iter().filter(|(path, leaf)| leaf.size() > 0 && known(path));
+    let is_content = |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { bytes: 1.., .. });
+    let all = base.leaves.iter().filter(is_content);
+    let mut had = all.clone().filter(|(path, _)| !base.since.contains(*path));
     let is_there = |(path, leaf): (&GuestPath, &Leaf)| {
         theirs.leaves.get(path).is_some_and(|now| now.content() == leaf.content())
     };
     // Nearly always the first one is.
-    if had.clone().any(is_there) || had.clone().count() < 20 {
+    if had.clone().any(is_there) || had.clone().next().is_none() || all.count() < 20 {
         return false;
     }
     let there: HashSet<Leaf> = theirs.leaves.values().map(Leaf::content).collect();

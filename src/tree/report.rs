@@ -35,7 +35,10 @@ pub enum Guard {
     /// name now does not count.
     ///
     /// If the base has 20 files or more and the source has not one of them with the content that it had, under whatever name, nothing is
-    /// replaced either: somebody's work leaves something as it was, and what encrypts or truncates a tree does not.
+    /// replaced either: somebody's work leaves something as it was, and what encrypts or truncates a tree does not. Where that is done
+    /// a part at a time, with a merge after each, nothing is held.
+    ///
+    /// What comes while something is held does not end that: it is measured by what there was before, too.
     #[default]
     On,
     /// None is held.
@@ -46,17 +49,16 @@ pub enum Guard {
 
 /// Which removals and replacements exactly somebody approves.
 ///
-/// It is made from the paths, the content of what was held back, and what is to take its place, so that it lets nothing else through.
+/// It is made from the paths and the content of what would be lost, so that nothing else is lost by it. What comes in its place may have
+/// changed since.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Approval([u8; 32]);
 
 impl Approval {
-    /// Of what leaves each path, and what comes in its place.
-    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, [Option<&'h Leaf>; 2])>) -> Self {
+    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, Option<&'h Leaf>)>) -> Self {
         let mut lines: Vec<String> = held
-            .map(|(path, leaves)| {
-                let [leaving, coming] = leaves.map(|leaf| leaf.map_or_else(String::new, Leaf::encode));
-                format!("{} {leaving} {coming}\n", encode_path(path))
+            .map(|(path, leaf)| {
+                format!("{} {}\n", encode_path(path), leaf.map_or_else(String::new, Leaf::encode))
             })
             .collect();
         lines.sort_unstable();
@@ -178,6 +180,8 @@ pub struct Merged {
     pub left: Leftovers,
     /// The base of the next merge from the same source.
     pub base: Tree,
+    /// Whether the guard is among those who hold something back.
+    pub(crate) guarded: bool,
 }
 
 impl Merged {

@@ -15,7 +15,8 @@ use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 
-const TREE: &str = "beneath tree 1";
+const TREE: &str = "beneath tree 2";
+const SINCE: &str = "since ";
 
 /// Lines between the name of their format and a checksum.
 pub(crate) fn seal(format: &str, lines: impl IntoIterator<Item = String>) -> String {
@@ -65,7 +66,10 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn encode(&self) -> String {
-        seal(TREE, self.leaves.iter().map(|(path, leaf)| format!("{} {}", encode_path(path), leaf.encode())))
+        let since = self.since.iter().map(|path| format!("{SINCE}{}", encode_path(path)));
+        let leaves =
+            self.leaves.iter().map(|(path, leaf)| format!("{} {}", encode_path(path), leaf.encode()));
+        seal(TREE, since.chain(leaves))
     }
 
     /// Reads back what [`encode`](Self::encode) returned.
@@ -77,6 +81,10 @@ impl Tree {
         let parse = || {
             let mut tree = Self::default();
             for line in unseal(TREE, text.as_ref())? {
+                if let Some(path) = line.strip_prefix(SINCE) {
+                    tree.since.insert(decode_path(path)?);
+                    continue;
+                }
                 let mut words = line.split_ascii_whitespace();
                 let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
                 let leaf = Leaf::decode(&mut words)?;

@@ -8,7 +8,7 @@ use beneath::artifacts::{Artifacts, Deletions, Prefix, Side, SyncOptions, Why};
 use beneath::{ErrorKind, GuestPath, SessionId};
 
 use crate::bucket::{Answer, Bucket, page};
-use crate::support::{self, Home};
+use crate::support::{self, Home, mirrored};
 
 /// Copies a directory of files.
 fn copy(from: &Path, to: &Path) {
@@ -17,18 +17,6 @@ fn copy(from: &Path, to: &Path) {
         let entry = entry.unwrap();
         fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
-}
-
-/// A home whose files are in the store.
-async fn mirrored(files: usize) -> (Home, beneath::artifacts::Source, Artifacts) {
-    let (home, source) = (Home::new(), support::memory());
-    let artifacts = home.artifacts(&source);
-    for n in 0..files {
-        fs::write(home.workspace(&format!("f{n}")), format!("{n}")).unwrap();
-    }
-    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
-    assert!(report.is_complete(), "{report:?}");
-    (home, source, artifacts)
 }
 
 #[tokio::test]
@@ -558,39 +546,6 @@ async fn store_that_lost_its_objects_removes_nothing_here_unapproved() {
     let kept = walkdir::WalkDir::new(home.path("host/trash")).into_iter().flatten();
     let kept = kept.filter(|entry| entry.file_type().is_file() && fs::read(entry.path()).unwrap() == b"0");
     assert_eq!(kept.count(), 1);
-}
-
-#[tokio::test]
-async fn side_in_which_nothing_is_as_it_was_replaces_nothing_on_the_other() {
-    let (home, source, artifacts) = mirrored(20).await;
-    let before = home.tree();
-    for n in 0..20 {
-        fs::write(home.workspace(&format!("f{n}")), format!("encrypted {n}")).unwrap();
-    }
-    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
-    assert_eq!((report.uploaded, report.held_back(), report.is_complete()), (0, 20, false), "{report:?}");
-    assert_eq!((report.held[0].side, &support::objects(&source).await), (Side::There, &before));
-    // What is new can go.
-    fs::write(home.workspace("note"), "pay").unwrap();
-    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
-    assert_eq!((report.uploaded, report.held_back()), (1, 20), "{report:?}");
-    let approved = Deletions::Approved(report.held[0].approval);
-    let report = artifacts.mirror(&SyncOptions::default().with_deletions(approved)).await.unwrap();
-    assert!(report.is_complete() && report.uploaded == 20, "{report:?}");
-
-    // The same the other way round.
-    let before = home.tree();
-    for n in 0..20 {
-        support::put_object(&source, &format!("f{n}"), b"truncated").await;
-    }
-    support::put_object(&source, "note", b"truncated").await;
-    let report = artifacts.pull(&SyncOptions::default()).await.unwrap();
-    assert_eq!((report.placed, report.held_back()), (0, 21), "{report:?}");
-    assert_eq!((report.held[0].side, home.tree()), (Side::Here, before));
-    let approved = Deletions::Approved(report.held[0].approval);
-    let report = artifacts.pull(&SyncOptions::default().with_deletions(approved)).await.unwrap();
-    assert!(report.is_complete() && report.placed == 21, "{report:?}");
-    assert_eq!(support::objects(&source).await, home.tree());
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod faults;
 mod filter;
 mod findings;
 mod flaws;
+mod guard;
 mod http;
 mod keys;
 mod kill;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use beneath::artifacts::conformance::{Attributes, Condition};
-use beneath::artifacts::{Artifacts, Places, Prefix, Source};
+use beneath::artifacts::{Artifacts, Places, Prefix, Source, SyncOptions};
 use beneath::{Root, Session, SessionId, ambient_authority};
 use beneath_kit::Snapshot;
 use futures_util::TryStreamExt as _;
@@ -91,6 +91,18 @@ impl Home {
     pub(crate) fn assert_contained(&self) {
         self.outside.assert_same(&Snapshot::take(&self.path("outside")), "the canary");
     }
+}
+
+/// A home with files `f0`, `f1` and so on, which are in the store.
+pub(crate) async fn mirrored(files: usize) -> (Home, Source, Artifacts) {
+    let (home, source) = (Home::new(), memory());
+    let artifacts = home.artifacts(&source);
+    for n in 0..files {
+        std::fs::write(home.workspace(&format!("f{n}")), format!("{n}")).unwrap();
+    }
+    let report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    (home, source, artifacts)
 }
 
 pub(crate) fn prefix() -> Prefix {

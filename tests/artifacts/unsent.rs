@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use beneath::artifacts::{Artifacts, Conflict, ObjectLimits, SyncOptions, Take, Unsent};
+use beneath::artifacts::{Artifacts, Hashing, ObjectLimits, Prefix, Retry, SyncOptions, Unsent};
 use beneath::{ErrorKind, GuestPath, Root, Session, SessionId, Sessions, SessionsConfig, ambient_authority};
 
-use crate::bucket::{Answer, Bucket};
-use crate::support::{self, Home};
+use crate::bucket::{Act, Answer, Ask, Bucket};
+use crate::support::{self, Home, mirrored};
 
 fn paths(names: &[&str]) -> Vec<GuestPath> {
     names.iter().map(|name| GuestPath::new(*name).unwrap()).collect()
@@ -22,13 +22,13 @@ async fn mirror(artifacts: &Artifacts) {
 async fn what_the_store_has_not_is_unsent() {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
-    assert!(artifacts.unsent().unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
     for name in ["same", "edited", "mode", "moved", "deleted"] {
         fs::write(home.workspace(name), name).unwrap();
     }
-    assert_eq!(artifacts.unsent().unwrap().paths.len(), 5);
+    assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths.len(), 5);
     mirror(&artifacts).await;
-    assert_eq!(artifacts.unsent().unwrap(), Unsent::default());
+    assert_eq!(artifacts.unsent(Hashing::Never).unwrap(), Unsent::default());
 
     fs::write(home.workspace("edited"), "EDITED").unwrap();
     fs::set_permissions(home.workspace("mode"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -36,11 +36,11 @@ async fn what_the_store_has_not_is_unsent() {
     fs::remove_file(home.workspace("deleted")).unwrap();
     fs::create_dir(home.workspace("empty")).unwrap();
     std::os::unix::fs::symlink("same", home.workspace("link")).unwrap();
-    let unsent = artifacts.unsent().unwrap();
+    let unsent = artifacts.unsent(Hashing::Never).unwrap();
     assert_eq!(unsent.paths, paths(&["edited", "empty", "link", "mode", "to"]));
     assert!(unsent.left.is_empty() && !unsent.is_empty());
     mirror(&artifacts).await;
-    assert!(artifacts.unsent().unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn what_cannot_be_sent_is_unsent_with_its_reason() {
     drop(std::os::unix::net::UnixListener::bind(home.workspace("socket")).unwrap());
     assert!(!artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
 
-    let unsent = artifacts.unsent().unwrap();
+    let unsent = artifacts.unsent(Hashing::Never).unwrap();
     let left = unsent.refused().map(|(path, _)| path.to_str().unwrap());
     let mut all: Vec<&str> = left.chain(unsent.paths.iter().map(|path| path.as_str().unwrap())).collect();
     all.sort_unstable();
@@ -67,27 +67,120 @@ async fn what_cannot_be_sent_is_unsent_with_its_reason() {
 async fn mirror_that_failed_leaves_all_unsent() {
     let bucket = Bucket::scripted(|_| Answer::closed(), |_, _| Answer::closed());
     let home = Home::new();
-    let retry = beneath::artifacts::Retry::default().with_attempts(1);
+    let retry = Retry::default().with_attempts(1);
     let artifacts = home.artifacts(&bucket.source()).with_retry(retry);
     fs::write(home.workspace("a"), "1").unwrap();
     let _failed = artifacts.mirror(&SyncOptions::default()).await;
-    assert_eq!(artifacts.unsent().unwrap().paths, paths(&["a"]));
+    assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["a"]));
 }
 
 #[tokio::test]
-async fn conflict_that_nobody_has_settled_is_unsent() {
-    let (home, source) = (Home::new(), support::memory());
+async fn conflict_of_which_both_versions_are_in_the_store_is_sent() {
+    let (home, source, artifacts) = mirrored(2).await;
+    fs::write(home.workspace("f0"), "ours").unwrap();
+    support::put_object(&source, "f0", b"theirs").await;
+    for _ in 0..2 {
+        let _conflict = artifacts.sync(&SyncOptions::default()).await.unwrap();
+    }
+    assert_eq!(support::objects(&source).await, home.tree());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+}
+
+/// The guard has kept the only copies, and the end of the session took them.
+#[tokio::test]
+async fn what_the_store_was_seen_to_have_lost_is_unsent() {
+    let all: Vec<String> = (0..20).map(|n| format!("f{n}")).collect();
+    for loss in ["overwritten", "emptied", "one"] {
+        let (_home, source, artifacts) = mirrored(20).await;
+        for name in &all {
+            match loss {
+                "overwritten" => support::put_object(&source, name, b"encrypted").await,
+                "one" if name != "f3" => {}
+                _ => support::delete_key(&source, &format!("{}{name}", support::prefix())).await,
+            }
+        }
+        let options = SyncOptions::default();
+        let report = match loss {
+            "overwritten" => artifacts.pull(&options).await.unwrap(),
+            "emptied" => artifacts.sync(&options).await.unwrap(),
+            _ => artifacts.mirror(&options).await.unwrap(),
+        };
+        assert!(!report.is_complete(), "{loss}: {report:?}");
+        let lost = if loss == "one" { 1 } else { 20 };
+        assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths.len(), lost, "{loss}");
+        // Another call that sees the same says the same, and one that puts it right ends it.
+        let _report = artifacts.mirror(&options).await.unwrap();
+        assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths.len(), lost, "{loss}");
+        for name in &all {
+            support::put_object(&source, name, &name.as_bytes()[1..]).await;
+        }
+        assert!(artifacts.sync(&options).await.unwrap().is_complete(), "{loss}");
+        assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty(), "{loss}");
+    }
+}
+
+/// The answer to the last change was lost, and the guest has made it undone.
+#[tokio::test]
+async fn what_may_have_come_through_is_in_doubt() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    for last in [Ask::Put, Ask::Delete] {
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = Arc::clone(&fails);
+        let bucket = Bucket::new(move |request, _| match (failing.load(Ordering::SeqCst), request.ask) {
+            (true, ask) if ask == last => Act::ServeAndSay(Answer::closed()),
+            (true, Ask::Head | Ask::Get) => Act::Refuse(Answer::closed()),
+            _ => Act::Serve,
+        });
+        let retry = Retry::default().with_attempts(1).with_silence(Duration::from_millis(500));
+        let home = Home::new();
+        let artifacts = home.artifacts(&bucket.source()).with_retry(retry);
+        for name in ["a", "b", "c"] {
+            fs::write(home.workspace(name), name).unwrap();
+        }
+        mirror(&artifacts).await;
+        fails.store(true, Ordering::SeqCst);
+        match last {
+            Ask::Put => fs::write(home.workspace("a"), "broken").unwrap(),
+            _ => fs::remove_file(home.workspace("a")).unwrap(),
+        }
+        let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+        assert_ne!(bucket.object("a").as_deref(), Some(&b"a"[..]), "{last:?}");
+        fs::write(home.workspace("a"), "a").unwrap();
+        assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["a"]), "{last:?}");
+        fails.store(false, Ordering::SeqCst);
+        mirror(&artifacts).await;
+        assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty(), "{last:?}");
+    }
+}
+
+#[tokio::test]
+async fn bits_that_the_store_has_not_are_unsent() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (home, source) = (Home::new(), support::directory());
     let artifacts = home.artifacts(&source);
-    fs::write(home.workspace("a"), "base").unwrap();
+    fs::write(home.workspace("tool"), "x").unwrap();
+    fs::set_permissions(home.workspace("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(!artifacts.mirror(&SyncOptions::default()).await.unwrap().is_complete());
+    assert_eq!(artifacts.unsent(Hashing::Never).unwrap().left.total, 1);
+
+    let (home, _source, artifacts) = mirrored(2).await;
+    fs::set_permissions(home.workspace("f0"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["f0"]));
     mirror(&artifacts).await;
-    fs::write(home.workspace("a"), "ours").unwrap();
-    support::put_object(&source, "a", b"theirs").await;
-    let report = artifacts.sync(&SyncOptions::default()).await.unwrap();
-    assert!(matches!(&report.conflicts[..], [Conflict { .. }]), "{report:?}");
-    let unsent = artifacts.unsent().unwrap();
-    assert_eq!(unsent.conflicts, paths(&["a"]), "{unsent:?}");
-    assert!(artifacts.resolve(&GuestPath::new("a").unwrap(), Take::Ours).await.unwrap());
-    assert!(artifacts.unsent().unwrap().conflicts.is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn another_workspace_is_not_taken_for_one_that_was_sent() {
+    let (home, _source, artifacts) = mirrored(2).await;
+    fs::write(home.workspace("late"), "unsent").unwrap();
+    fs::rename(home.path("workspace"), home.path("guest/old")).unwrap();
+    fs::create_dir(home.path("workspace")).unwrap();
+    let error = artifacts.unsent(Hashing::Never).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -95,7 +188,7 @@ async fn workspace_that_cannot_be_looked_at_is_an_error() {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
     fs::remove_dir(home.path("workspace")).unwrap();
-    assert_eq!(artifacts.unsent().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(artifacts.unsent(Hashing::Never).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[tokio::test]
@@ -104,9 +197,7 @@ async fn session_with_something_unsent_is_neither_removed_nor_swept() {
     let root = Root::open_ambient(dir.path(), ambient_authority()).unwrap();
     let sessions = Sessions::new(root, SessionsConfig::default());
     let source = support::memory();
-    let of = |id: &SessionId, session: &Session| {
-        Artifacts::new(source.clone(), beneath::artifacts::Prefix::session(id), session)
-    };
+    let of = |id: &SessionId, session: &Session| Artifacts::new(source.clone(), Prefix::session(id), session);
     let ids = ["sent", "unsent"].map(SessionId::new);
     for id in &ids {
         let (session, _) = sessions.create(id).unwrap();
@@ -116,7 +207,7 @@ async fn session_with_something_unsent_is_neither_removed_nor_swept() {
     let late = sessions.open(&ids[1]).unwrap();
     late.workspace().write_exclusive("late", "and more").unwrap();
 
-    let all_sent = |id: &SessionId| Ok(of(id, &sessions.open(id)?).unsent()?.is_empty());
+    let all_sent = |id: &SessionId| Ok(of(id, &sessions.open(id)?).unsent(Hashing::Never)?.is_empty());
     let swept = sessions.sweep_if(Duration::ZERO, all_sent).unwrap();
     assert_eq!((swept.removed, swept.kept, swept.left.total), (1, 1, 0), "{swept:?}");
     assert!(sessions.remove_if(&ids[1], || all_sent(&ids[1])).unwrap().is_none());

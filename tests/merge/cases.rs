@@ -109,15 +109,16 @@ fn source_in_which_nothing_is_as_it_was_replaces_nothing_unapproved() {
     assert_eq!((merged.written, merged.held.len(), merged.is_complete()), (0, 20, false), "{merged:?}");
     assert_eq!(yard.words("ours"), before);
 
-    // Other content is another set.
-    let approval = merged.approval.unwrap();
-    fs::write(yard.path("theirs").join("7"), "encrypted twice").unwrap();
-    yard.options = MergeOptions::default().with_guard(Guard::Approved(approval));
-    let merged = yard.merge();
-    assert_eq!((merged.written, merged.held.len()), (0, 20), "{merged:?}");
-    fs::write(yard.path("theirs").join("7"), "encrypted7").unwrap();
-    assert_eq!(yard.merge().written, 20);
-    assert_eq!(yard.words("ours"), tree("encrypted", 20));
+    // What would be lost is another set if ours has changed, and the same whatever comes in its place.
+    let approved = MergeOptions::default().with_guard(Guard::Approved(merged.approval.unwrap()));
+    let mut edited = before.clone();
+    edited.insert("7".into(), "file:edited".into());
+    for (ours, held, written) in [(&edited, 19, 0), (&before, 0, 20)] {
+        let mut yard = Yard::new(&before, ours, &tree("encrypted twice", 20));
+        yard.options = approved;
+        let merged = yard.merge();
+        assert_eq!((merged.held.len(), merged.written), (held, written), "{merged:?}");
+    }
 
     // An empty file is no sign that anything is as it was; one that has only moved is.
     let empty = |mut tree: Words| {
@@ -133,6 +134,29 @@ fn source_in_which_nothing_is_as_it_was_replaces_nothing_unapproved() {
     // So few can be somebody's work.
     let mut yard = Yard::new(&tree("", 19), &tree("", 19), &tree("formatted", 19));
     assert_eq!(yard.merge().written, 19);
+}
+
+#[test]
+fn what_comes_meanwhile_does_not_end_a_hold() {
+    let tree = |names: &str, text: &str| {
+        (0..30).map(|n| (format!("{names}{n}"), format!("file:{text}{n}"))).collect::<Words>()
+    };
+    let mut note = tree("", "encrypted");
+    note.insert("note".into(), "file:pay".into());
+    // Encrypted in place, and under other names.
+    for (theirs, written) in [(note, 1), (tree("encrypted-", "encrypted"), 30)] {
+        let mut yard = Yard::new(&tree("", ""), &tree("", ""), &theirs);
+        let merged = yard.merge();
+        assert_eq!((merged.written, merged.held.len()), (written, 30), "{merged:?}");
+        // The base may have been kept as text.
+        yard.base = Tree::decode(merged.base.encode()).unwrap();
+        let merged = yard.merge();
+        assert_eq!((merged.written, merged.held.len()), (0, 30), "{merged:?}");
+        yard.base = merged.base;
+        yard.options = MergeOptions::default().with_guard(Guard::Approved(merged.approval.unwrap()));
+        let merged = yard.merge();
+        assert!(merged.is_complete() && merged.written + merged.removed == 30, "{merged:?}");
+    }
 }
 
 #[test]

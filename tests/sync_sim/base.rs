@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::disk::{Name, at};
 
-const FORMAT: &str = "beneath base 2";
+const FORMAT: &str = "beneath base 3";
 
 /// What the base says that something is.
 #[derive(Debug)]

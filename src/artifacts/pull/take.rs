@@ -278,7 +278,7 @@ impl Turn {
             self.contents.insert(path, Found { leaf, version, mode });
         }
         let Self { desk, base, local, remote, contents, .. } = &self;
-        let (was, theirs) = (base.tree(), remote.tree(base, contents));
+        let (was, theirs) = (base.tree(Side::Here), remote.tree(base, contents));
         // A directory that is left out here may be a file there, which is not.
         let hidden = theirs.iter().filter(|(path, _)| local.tree.is_unknown(path)).count() as u64;
         let keeps = options.deletions == Deletions::Keep || remote.is_empty();
@@ -290,10 +290,11 @@ impl Turn {
         let merged =
             merge_trees((&was, &local.tree, &theirs), rules, places, Merged::default(), &|_| Ok(()))?;
         let known = self.next(&merged.base, &theirs, &ids);
+        self.base.hold(Side::Here, merged.guarded);
         self.base.replace(known);
         for conflict in &merged.conflicts {
             if let (Why::BothChanged | Why::Kinds, Some(beside)) = (conflict.why, &conflict.beside) {
-                self.base.conflicts.insert(conflict.path.clone(), beside.clone());
+                self.base.notes.conflicts.insert(conflict.path.clone(), beside.clone());
             }
         }
         self.base.write(&self.desk.places.state)?;

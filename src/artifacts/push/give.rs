@@ -34,6 +34,8 @@ struct Work {
     /// How many paths differ still afterwards.
     pending: u64,
     held: Option<Held>,
+    /// Whether the guard holds any of it.
+    guarded: bool,
     conflicts: Vec<Conflict>,
     left: Vec<(GuestPath, Error)>,
 }
@@ -73,6 +75,7 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, staying.map(|(_, object)| object.size));
         let uploader = Uploader::new(&self.client, &turn.desk.places, room, uploads, began);
         uploader.discard_abandoned().await;
+        turn.base.hold(Side::There, work.guarded);
         turn.adopt();
         turn.report.pending = work.pending;
         if !work.is_empty() {
@@ -286,20 +289,17 @@ impl Turn {
     /// Decides what is done to the store.
     fn work(&self, client: &Client, options: &SyncOptions) -> Work {
         let Self { base, local, remote, contents, .. } = self;
-        let (was, there) = (base.tree(), remote.tree(base, contents));
+        let (was, there) = (base.tree(Side::There), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
         let hold = |path: &GuestPath| keeps || self.has_alone(path) || local.may_hide(base.get(path));
         let on_conflict = OnConflict::KeepTarget;
         let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, waiting: &[] };
-        let Plan { steps, conflicts, held, approval, open, ours_only } =
+        let Plan { steps, conflicts, held, approval, guarded, open, ours_only } =
             plan(&was, &there, &local.tree, rules);
         // What nobody has read is no file here, and so in none of the steps.
         let unread = remote.objects.keys().filter(|path| there.get(path).is_none() && !open.contains(path));
         let pending = ours_only + open.len() as u64 + unread.count() as u64;
-        let mut work = Work { pending, ..Work::default() };
-        let refuse = |path: &GuestPath, detail| {
-            (path.clone(), Error::new("mirror", path, ErrorKind::Unsupported).with_detail(detail))
-        };
+        let mut work = Work { pending, guarded, ..Work::default() };
         let over = |path: &GuestPath| {
             let leaf = there.get(path)?.clone();
             let (version, mode) = remote.version(base, contents, path);
@@ -334,10 +334,7 @@ impl Turn {
             };
             work.puts.extend(unchanged.filter(|(path, _)| is_other(path)).map(put));
         } else {
-            let executable =
-                |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { execute: true, .. });
-            let executable = local.tree.iter().filter(executable);
-            work.left.extend(executable.map(|(path, _)| refuse(path, "the bit to execute is not kept")));
+            work.left.extend(local.unkept().map(|(path, error)| (path.clone(), error)));
         }
         // What is in the directory is put before the file goes that has its name. An earlier call has come no further.
         let covered = remote.covered.iter().filter(|(path, object)| {
@@ -357,7 +354,7 @@ impl Turn {
 
     /// Whether the second version of a conflict at `path` is here and cannot be sent: the store has it at `path` alone.
     fn has_alone(&self, path: &GuestPath) -> bool {
-        self.base.conflicts.get(path).is_some_and(|beside| self.local.tree.is_unknown(beside))
+        self.base.notes.conflicts.get(path).is_some_and(|beside| self.local.tree.is_unknown(beside))
     }
 
     /// Notes in the base what both sides have, and what neither has.

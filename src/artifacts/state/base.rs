@@ -9,23 +9,28 @@
 //!
 //! What remains: the checksum finds accidents. The host's state is not protected against whoever can write to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::binding::Binding;
 use super::version::{
     Version, decode_number, decode_time, decode_version, encode_number, encode_time, encode_version,
 };
 use crate::artifacts::disk::forget;
+use crate::artifacts::report::Side;
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
 use crate::tree::{Leaf, Stamp, Tree, decode_path, encode_path, nanoseconds, seal, unseal};
 
-const FORMAT: &str = "beneath base 2";
+const FORMAT: &str = "beneath base 3";
 /// What a reader must understand besides the format; nothing yet.
 const NEEDS: &str = "needs";
 const BOUND: &str = "bound";
-const CONFLICT: &str = "conflict";
+const CONFLICT: &str = "conflict ";
+const LOST: &str = "lost ";
+/// What there is of a hold, by the side on which something is held.
+const HOLDS: [(Side, &str, &str); 2] =
+    [(Side::Here, "hold here", "since here "), (Side::There, "hold there", "since there ")];
 /// Largest base read.
 const BASE_MAX: u64 = 4 << 30;
 
@@ -58,13 +63,29 @@ pub(crate) struct Known {
     pub(crate) stamp: Option<Box<Stamp>>,
 }
 
+type Paths = BTreeSet<GuestPath>;
+
+/// What is known besides the two sides themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// Second versions that wait for somebody to choose, by the path that they are beside.
+    pub(crate) conflicts: BTreeMap<GuestPath, GuestPath>,
+    /// What the store was seen not to have in the version that is known.
+    pub(crate) lost: Paths,
+    /// The sides on which a guard holds something back, with what has come since.
+    holds: BTreeMap<Side, Paths>,
+}
+
 /// All that is known, by path.
 #[derive(Debug)]
 pub(crate) struct Base {
     binding: Binding,
     known: BTreeMap<GuestPath, Known>,
-    /// Second versions that wait for somebody to choose, by the path that they are beside.
-    pub(crate) conflicts: BTreeMap<GuestPath, GuestPath>,
+    pub(crate) notes: Notes,
+    /// What has come in this call, from when somebody wants to know.
+    came: Option<Paths>,
+    /// Whether there is a base that does not fit.
+    misfit: bool,
     /// The checksum of what is on disk.
     written: String,
     whole: bool,
@@ -78,26 +99,33 @@ impl Base {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::none(binding)),
             Err(error) => return Err(error),
         };
-        let Ok(text) = String::from_utf8(text) else { return Ok(Self::none(binding)) };
-        let Some((known, conflicts)) = parse(&text, &binding) else { return Ok(Self::none(binding)) };
+        let text = String::from_utf8(text).unwrap_or_default();
+        let Some((known, notes)) = parse(&text, &binding) else {
+            return Ok(Self { misfit: true, ..Self::none(binding) });
+        };
         let written = checksum(&text);
         let whole = match state.read_contained(binding.whole_file(), 2 * written.len() as u64) {
             Ok(sum) => sum == written.as_bytes(),
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
-        Ok(Self { binding, known, conflicts, written, whole })
+        Ok(Self { known, notes, written, whole, ..Self::none(binding) })
     }
 
     fn none(binding: Binding) -> Self {
-        let (known, conflicts) = (BTreeMap::new(), BTreeMap::new());
-        Self { binding, known, conflicts, written: String::new(), whole: false }
+        let (known, notes) = (BTreeMap::new(), Notes::default());
+        Self { binding, known, notes, came: None, misfit: false, written: String::new(), whole: false }
     }
 
     /// The same binding, with nothing known.
     pub(crate) fn emptied(&self) -> Self {
-        let (conflicts, written) = (self.conflicts.clone(), self.written.clone());
-        Self { conflicts, written, ..Self::none(self.binding.clone()) }
+        let (notes, written) = (self.notes.clone(), self.written.clone());
+        Self { notes, written, ..Self::none(self.binding.clone()) }
+    }
+
+    /// Whether there is a base of another directory, store or set of rules, or one that cannot be read.
+    pub(crate) fn is_misfit(&self) -> bool {
+        self.misfit
     }
 
     /// Whether the store had exactly what is known here when it was last looked at, and nobody has put anything since but this host.
@@ -134,11 +162,7 @@ impl Base {
             let (put_at, mode) = (encode_time(version.put_at), encode_number(*mode));
             format!("{} {} {etag} {put_at} {mode} {file} {stamp}", encode_path(path), leaf.encode())
         });
-        let conflicts = self
-            .conflicts
-            .iter()
-            .map(|(path, beside)| format!("{CONFLICT} {} {}", encode_path(path), encode_path(beside)));
-        let text = seal(FORMAT, head.into_iter().chain(conflicts).chain(known));
+        let text = seal(FORMAT, head.into_iter().chain(self.notes.lines()).chain(known));
         let sum = checksum(&text);
         if sum != self.written {
             state.replace(self.binding.file(), text)?;
@@ -161,15 +185,46 @@ impl Base {
     }
 
     pub(crate) fn insert(&mut self, path: GuestPath, known: Known) {
-        self.known.insert(path, known);
+        let before = self.known.insert(path.clone(), known);
+        self.notes.lost.remove(&path);
+        self.note(&path, before.as_ref());
     }
 
     pub(crate) fn remove(&mut self, path: &GuestPath) {
         self.known.remove(path);
+        self.notes.lost.remove(path);
     }
 
     pub(crate) fn replace(&mut self, known: BTreeMap<GuestPath, Known>) {
-        self.known = known;
+        let before = std::mem::replace(&mut self.known, known);
+        let version = |known: Option<&Known>| known.map(|known| known.version.clone());
+        self.notes.lost.retain(|path| version(before.get(path)) == version(self.known.get(path)));
+        if self.came.is_some() || !self.notes.holds.is_empty() {
+            let paths: Vec<GuestPath> = self.known.keys().cloned().collect();
+            paths.iter().for_each(|path| self.note(path, before.get(path)));
+        }
+    }
+
+    /// Notes at `path`, of which this was known before, what must not make it look as if there were less to hold.
+    fn note(&mut self, path: &GuestPath, before: Option<&Known>) {
+        if self.known.get(path).map(|known| &known.leaf) != before.map(|known| &known.leaf) {
+            let since = self.notes.holds.values_mut().chain(&mut self.came);
+            since.for_each(|since| drop(since.replace(path.clone())));
+        }
+    }
+
+    /// What comes from now on in this call does not count for what guards the store.
+    pub(crate) fn watch(&mut self) {
+        self.came.get_or_insert_default();
+    }
+
+    /// What comes from now on, and has come in this call, does not count for what guards this side, until nothing is held there.
+    pub(crate) fn hold(&mut self, side: Side, holds: bool) {
+        let came = self.came.take_if(|_| side == Side::There);
+        match holds {
+            true => self.notes.holds.entry(side).or_default().extend(came.into_iter().flatten()),
+            false => drop(self.notes.holds.remove(&side)),
+        }
     }
 
     /// Whether an object of this version and size is the one that is known.
@@ -177,9 +232,11 @@ impl Base {
         self.get(path).is_some_and(|known| known.version.is(version) && known.leaf.size() == size)
     }
 
-    /// What both had, as a tree. What does not fit together is left out.
-    pub(crate) fn tree(&self) -> Tree {
+    /// What both had, as a tree that guards this side. What does not fit together is left out.
+    pub(crate) fn tree(&self, side: Side) -> Tree {
         let mut tree = Tree::default();
+        let came = self.came.iter().filter(|_| side == Side::There);
+        tree.came(self.notes.holds.get(&side).into_iter().chain(came).flatten().cloned());
         // From the deepest: a directory that was empty may have had something in it since.
         for (path, known) in self.known.iter().rev() {
             if tree.has_room(path) {
@@ -190,23 +247,51 @@ impl Base {
     }
 }
 
-type Parsed = (BTreeMap<GuestPath, Known>, BTreeMap<GuestPath, GuestPath>);
+impl Notes {
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let conflict = |(path, beside)| format!("{CONFLICT}{} {}", encode_path(path), encode_path(beside));
+        let lost = |path| format!("{LOST}{}", encode_path(path));
+        let holds = HOLDS.into_iter().filter_map(|(side, hold, since)| {
+            let since = self.holds.get(&side)?.iter().map(move |path| since.to_owned() + &encode_path(path));
+            Some([hold.to_owned()].into_iter().chain(since))
+        });
+        self.conflicts.iter().map(conflict).chain(self.lost.iter().map(lost)).chain(holds.flatten())
+    }
+
+    /// Takes a line that is none of a path; none if it is not understood.
+    fn take(&mut self, line: &str) -> Option<()> {
+        if let Some(paths) = line.strip_prefix(CONFLICT) {
+            let (path, beside) = paths.split_once(' ')?;
+            self.conflicts.insert(decode_path(path)?, decode_path(beside)?);
+        } else if let Some(path) = line.strip_prefix(LOST) {
+            self.lost.insert(decode_path(path)?);
+        } else {
+            let (side, rest) = HOLDS.into_iter().find_map(|(side, hold, since)| match line == hold {
+                true => Some((side, None)),
+                false => Some((side, Some(line.strip_prefix(since)?))),
+            })?;
+            let paths = self.holds.entry(side).or_default();
+            if let Some(path) = rest {
+                paths.insert(decode_path(path)?);
+            }
+        }
+        Some(())
+    }
+}
 
 /// The last line, which is the hash of all others.
 fn checksum(text: &str) -> String {
     text.lines().next_back().unwrap_or_default().to_owned()
 }
 
-fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
+fn parse(text: &str, binding: &Binding) -> Option<(BTreeMap<GuestPath, Known>, Notes)> {
     let mut lines = unseal(FORMAT, text)?.into_iter();
     if lines.next()? != NEEDS || lines.next()?.strip_prefix(BOUND)?.trim_start() != binding.line() {
         return None;
     }
-    let (mut known, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
+    let (mut known, mut notes) = (BTreeMap::new(), Notes::default());
     for line in lines {
-        if let Some(paths) = line.strip_prefix(CONFLICT) {
-            let mut words = paths.split_ascii_whitespace().map(decode_path);
-            conflicts.insert(words.next()??, words.next()??);
+        if notes.take(line).is_some() {
             continue;
         }
         let mut words = line.split_ascii_whitespace();
@@ -228,7 +313,7 @@ fn parse(text: &str, binding: &Binding) -> Option<Parsed> {
         };
         known.insert(path, Known { leaf, version, mode, file, stamp });
     }
-    Some((known, conflicts))
+    Some((known, notes))
 }
 
 fn encode_stamp(stamp: &Stamp) -> String {
@@ -265,7 +350,11 @@ mod tests {
         let known = Known { leaf: leaf.clone(), version, mode: Some(0o755), file, stamp: None };
         base.insert(path(b"a \xff\n/b"), Known { stamp: Some(Box::new(stamp)), ..known.clone() });
         base.insert(path(b"c"), Known { version: Version::default(), mode: None, file: None, ..known });
-        base.conflicts.insert(path(b"c"), path(b"c.theirs-00112233"));
+        base.notes.conflicts.insert(path(b"c"), path(b"c.theirs-00112233"));
+        base.notes.lost.insert(path(b"c"));
+        base.hold(Side::There, true);
+        base.insert(path(b"d"), base.get(&path(b"c")).unwrap().clone());
+        base.hold(Side::Here, true);
         base.write(&state).unwrap();
         (dir, state, base)
     }
@@ -274,7 +363,9 @@ mod tests {
     fn base_is_read_back_as_it_was() {
         let (_dir, state, base) = stored();
         let read = Base::read(&state, Binding::for_tests("a")).unwrap();
-        assert_eq!((read.known, read.conflicts), (base.known, base.conflicts));
+        assert_eq!((&read.known, &read.notes), (&base.known, &base.notes));
+        assert_eq!(read.notes.holds[&Side::There].len(), 1);
+        assert!(read.notes.holds[&Side::Here].is_empty() && !read.is_misfit());
     }
 
     #[test]
@@ -284,14 +375,14 @@ mod tests {
         let file = dir.path().join(Binding::for_tests("a").file());
         let text = std::fs::read_to_string(&file).unwrap();
         // Another format, a feature that nobody knows, a line that is cut off, a byte that has changed.
-        let other = text.replacen("base 2", "base 3", 1);
+        let other = text.replacen("base 3", "base 4", 1);
         let lines: Vec<&str> = unseal(FORMAT, &text).unwrap();
         let needs = seal(FORMAT, lines.iter().map(|line| line.replacen("needs", "needs time-travel", 1)));
         let bits = text.replacen("07", "08", 1);
         for damaged in [&other, &needs, &text[..text.len() / 2], &bits, ""] {
             std::fs::write(&file, damaged).unwrap();
             let read = Base::read(&state, Binding::for_tests("a")).unwrap();
-            assert!(read.known.is_empty() && read.conflicts.is_empty(), "{damaged}");
+            assert!(read.known.is_empty() && read.notes == Notes::default() && read.is_misfit(), "{damaged}");
         }
     }
 }

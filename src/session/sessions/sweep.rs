@@ -126,8 +126,8 @@ impl Sessions {
             let mut agreed = || may(&id).inspect_err(|error| refused = Some(error.clone()));
             let outcome = match used(&[CLAIMED, STATE]) {
                 Ok(true) => Ok(None),
-                // Making the lock file has changed the directory of states.
-                Ok(false) => self.retire(&id, || Ok(!used(&[CLAIMED])? && agreed()?)),
+                // Making the lock file has changed the directory of states. Whoever is asked may take long.
+                Ok(false) => self.retire(&id, || Ok(agreed()? && !used(&[CLAIMED])?)),
                 Err(error) => Err(error),
             };
             if let Some(error) = refused {
