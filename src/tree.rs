@@ -61,7 +61,7 @@ pub(crate) use apply::{Places as MergePlaces, Theirs};
 #[cfg(feature = "artifacts")]
 pub(crate) use beside::{TRIES, Whose, beside, whose};
 #[cfg(feature = "artifacts")]
-pub(crate) use contents::Looked;
+pub(crate) use contents::{Came, Looked};
 pub use contents::{Tree, TreeLimits};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]

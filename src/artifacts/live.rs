@@ -29,7 +29,7 @@ use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Rename, Root};
-use crate::tree::{Digest, Leaf, TRIES, Whose, beside, is_reserved, whose};
+use crate::tree::{Digest, Guard, Leaf, TRIES, Whose, beside, is_reserved, whose};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,8 @@ impl Artifacts {
         let report = SyncReport { listed: 1, left: local.tree.left().clone(), ..SyncReport::default() };
         let (attributes, contents) = (self.client.source.keeps().attributes, BTreeMap::new());
         let turn = Turn { desk, base, local, remote, contents, intents, attributes, unsure: false, report };
-        let Turn { desk, report, .. } = self.take(turn, options).await?;
+        // It is asked for by name, and nothing is seen of the others.
+        let Turn { desk, report, .. } = self.take_guarded(turn, options, Guard::Off).await?;
         Ok(Some(self.reported(desk, report).await))
     }
 
@@ -205,6 +206,7 @@ impl Artifacts {
             match uploader.publish(&key, content, Ready::Whole(bytes), before).await {
                 Ok(Uploaded::Put(known) | Uploaded::Same(known)) => {
                     let path = path.clone();
+                    base.take();
                     base.insert(path.clone(), known);
                     blocking("put", move || {
                         let state = &desk.places.state;

@@ -47,6 +47,9 @@ pub(crate) struct Found {
     pub(crate) mode: Option<u32>,
 }
 
+/// Whether this is the object that the host knows.
+pub(crate) type IsKnown<'b> = dyn Fn(&GuestPath, &Object) -> bool + Sync + 'b;
+
 /// The objects that were read, by path.
 pub(crate) type Contents = BTreeMap<GuestPath, Found>;
 
@@ -68,6 +71,8 @@ pub(crate) struct Remote {
     pub(crate) unknown: BTreeSet<GuestPath>,
     /// Those of them that are a file and also the directory of another object, with the file.
     pub(crate) covered: BTreeMap<GuestPath, Object>,
+    /// Those of them that were refused, and are what this host knows.
+    pub(crate) intact: BTreeSet<GuestPath>,
     /// Whether there may be more.
     pub(crate) cut: bool,
     /// What was refused, by its key.
@@ -81,10 +86,10 @@ impl Remote {
     ///
     /// # Errors
     /// Those of the store: half a listing is none.
-    pub(crate) async fn list(client: &Client, reserved: &[SafeName]) -> Result<Self> {
+    pub(crate) async fn list(client: &Client, reserved: &[SafeName], is_known: &IsKnown<'_>) -> Result<Self> {
         let mut remote = Self::default();
         let listing = client.source.backend().list(client.prefix.as_str(), client.retry);
-        remote.read(listing, client, reserved).await?;
+        remote.read(listing, client, reserved, is_known).await?;
         Ok(remote)
     }
 
@@ -121,6 +126,7 @@ impl Remote {
         mut listing: impl Stream<Item = Result<Listed>> + Unpin,
         client: &Client,
         reserved: &[SafeName],
+        is_known: &IsKnown<'_>,
     ) -> Result<()> {
         let (mut room, mut twice, mut hidden) = (client.limits.bytes, BTreeSet::new(), 0);
         let content_etags = client.source.backend().abilities().content_etags;
@@ -169,6 +175,9 @@ impl Remote {
             let version = Version { put_at, ..Version::of(object.etag) };
             let found = Object { size: object.size, version };
             if let Err(error) = admit(&path, found.size, room, client, reserved) {
+                if is_known(&path, &found) {
+                    self.intact.insert(path.clone());
+                }
                 // What is beneath an unknown path is unknown, too.
                 let depth = if is_reserved(&path, reserved) { 1 } else { client.limits.depth };
                 let mut upwards = std::iter::successors(Some(path), GuestPath::parent);
@@ -227,7 +236,12 @@ impl Remote {
         let above =
             beneath.chain(self.markers.keys().cloned()).filter(|path| self.objects.contains_key(path));
         for path in above.collect::<BTreeSet<_>>() {
-            self.covered.extend(self.objects.get(&path).map(|object| (path.clone(), object.clone())));
+            if let Some(object) = self.objects.get(&path) {
+                if is_known(&path, object) {
+                    self.intact.insert(path.clone());
+                }
+                self.covered.insert(path.clone(), object.clone());
+            }
             self.clash(client, path, ErrorKind::NotRegular, "is also the directory of another object");
         }
         Ok(())
@@ -265,7 +279,8 @@ impl Remote {
     pub(crate) fn lost(&self, base: &Base) -> BTreeSet<GuestPath> {
         let is_lost = |(path, known): &(&GuestPath, &Known)| match self.objects.get(*path) {
             Some(object) => !base.is_at(path, &object.version, object.size),
-            None => known.leaf != Leaf::Directory && self.lacks_object(path),
+            // What was refused is there, and may be another one.
+            None => known.leaf != Leaf::Directory && !self.cut && !self.intact.contains(*path),
         };
         base.iter().filter(is_lost).map(|(path, _)| path.clone()).collect()
     }
@@ -399,7 +414,7 @@ pub fn read_listing(
     let mut remote = Remote::default();
     // A listing of the target's own has no errors.
     if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() {
-        let _ = runtime.block_on(remote.read(listing, &client, reserved));
+        let _ = runtime.block_on(remote.read(listing, &client, reserved, &|_, _| false));
     }
     let kept = remote.objects.into_iter().map(|(path, object)| (path, object.size));
     let refused = remote.left.first.into_iter().map(|left| (left.subject, left.error));
@@ -425,7 +440,7 @@ mod tests {
         let reserved = [SafeName::new("skills").unwrap()];
         let listing = stream::iter(keys.iter().map(listed));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(remote.read(listing, &client, &reserved)).unwrap();
+        runtime.block_on(remote.read(listing, &client, &reserved, &|_, _| false)).unwrap();
         remote
     }
 

@@ -31,7 +31,7 @@ use super::local::{Local, Scope};
 use super::options::{self, SyncOptions};
 use super::patience::Patience;
 use super::progress::{Event, Step};
-use super::remote::{Contents, Remote};
+use super::remote::{Contents, Object, Remote};
 use super::report::SyncReport;
 use super::state::{Base, Binding, Desk, Intents, Known, Places, Version};
 use crate::error::Result;
@@ -162,9 +162,7 @@ impl Artifacts {
     pub async fn sync(&self, options: &SyncOptions) -> Result<SyncReport> {
         // Whoever takes something must look for it.
         let options = &options.with_remote(options::Remote::List);
-        let mut turn = self.begin(options, Writes::ToTheStore).await?;
-        // What comes now must not make it look as if more of the workspace were as it was.
-        turn.base.watch();
+        let turn = self.begin(options, Writes::ToTheStore).await?;
         let mut turn = self.take(turn, options).await?;
         if options.withholds(&turn.report) {
             return self.end(turn).await;
@@ -230,7 +228,11 @@ impl Artifacts {
         self.client.progress.report(&Event::Entered(Step::Listing));
         let mut remote = match trusts {
             true => Remote::default(),
-            false => Remote::list(&self.client, &self.reserved).await?,
+            false => {
+                let is_known =
+                    |path: &GuestPath, object: &Object| base.is_at(path, &object.version, object.size);
+                Remote::list(&self.client, &self.reserved, &is_known).await?
+            }
         };
         // Last, since some servers lose a bucket with its only object.
         let (source, before) = (&self.client.source, self.client.source.keeps());
@@ -262,8 +264,11 @@ impl Artifacts {
         // Somebody has chosen already.
         base.notes.conflicts.retain(|_, beside| !local.tree.is_absent(beside));
         self.renew(&mut base, &remote).await;
+        let mut loses = false;
         if !trusts {
-            base.notes.lost = remote.lost(&base);
+            let lost = remote.lost(&base);
+            loses = lost != base.notes.lost;
+            base.notes.lost = lost;
         }
         // What this host has deleted right before it died is not another host's deletion.
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
@@ -271,7 +276,15 @@ impl Artifacts {
         }
         if !trusts && !remote.is_as(&base) {
             let held = Arc::clone(&desk);
-            base = blocking("write", move || base.doubt(&held.places.state).map(|()| base)).await?;
+            base = blocking("write", move || {
+                base.doubt(&held.places.state)?;
+                // It must not count as sent, also if this call is cut off.
+                if loses {
+                    base.write(&held.places.state)?;
+                }
+                Ok(base)
+            })
+            .await?;
         }
         let contents = BTreeMap::new();
         Ok(Turn { desk, base, local, remote, contents, intents, attributes, unsure, report })

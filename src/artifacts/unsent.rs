@@ -51,9 +51,9 @@ impl Artifacts {
     /// thread. What an earlier call was cut off in is ended first. A file that looks as it did is not read, unless `hashing` says so.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if the workspace is not the one that was mirrored, or was mirrored to another store or by other
-    /// rules: then nobody knows what is sent until it is mirrored again. [`Busy`](ErrorKind::Busy) if another call is at work, and
-    /// those of [`pull`](Self::pull) that are not the store's.
+    /// [`NotFound`](ErrorKind::NotFound) if the workspace is not the one that was mirrored, or was mirrored by other rules: then nobody
+    /// knows what is sent until it is mirrored again. To a store that it was not mirrored to, all of it is unsent.
+    /// [`Busy`](ErrorKind::Busy) if another call is at work, and those of [`pull`](Self::pull) that are not the store's.
     ///
     /// # Races
     /// What the guest changes after the look, or the host by another call, is not seen.

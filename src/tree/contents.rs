@@ -81,8 +81,30 @@ pub struct Tree {
     /// Whether a path may be there that is in none of these.
     cut: bool,
     left: Leftovers,
-    /// Of a base: what has come since a guard holds something back. It must not make that look like less than it is.
-    pub(super) since: BTreeSet<GuestPath>,
+    /// Of a base: what has come since the guard was last sure. It must not make a loss look like less than it is.
+    pub(super) since: BTreeMap<GuestPath, Came>,
+    /// Of a base: whether the guard was not sure the last time.
+    pub(super) doubted: bool,
+}
+
+/// How a path of a base has come to what it has, since the guard was last sure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// Nothing was known of it before.
+    New,
+    /// It is another version.
+    Changed,
+}
+
+impl Came {
+    /// None if nothing has come.
+    pub(crate) fn of(before: Option<&Leaf>, now: Option<&Leaf>) -> Option<Self> {
+        match (before, now) {
+            (None, Some(_)) => Some(Self::New),
+            (Some(before), Some(now)) if before != now => Some(Self::Changed),
+            _ => None,
+        }
+    }
 }
 
 /// What somebody says of an entry.
@@ -248,10 +270,10 @@ impl Tree {
         self.unknown.insert(path);
     }
 
-    /// Adds to what has come since a guard holds something back.
+    /// Notes what has come since the guard was last sure, and whether it was not sure the last time.
     #[cfg(feature = "artifacts")]
-    pub(crate) fn came(&mut self, paths: impl Iterator<Item = GuestPath>) {
-        self.since.extend(paths);
+    pub(crate) fn came(&mut self, since: BTreeMap<GuestPath, Came>, doubted: bool) {
+        (self.since, self.doubted) = (since, doubted);
     }
 
     /// What is at `path`, if that is a leaf.

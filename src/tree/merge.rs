@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::apply::{Applying, Places, Theirs};
-use super::contents::{State, Tree};
+use super::contents::{Came, State, Tree};
 use super::journal::{Settled, recover};
 use super::leaf::Leaf;
 use super::plan::{Plan, Rules, part, plan};
@@ -98,9 +98,9 @@ pub(crate) fn merge_trees(
     mut merged: Merged,
     admit: &dyn Fn(&GuestPath) -> Result<()>,
 ) -> Result<Merged> {
-    let Plan { steps, conflicts, held, approval, guarded, mut open, ours_only } =
+    let Plan { steps, conflicts, held, approval, sure, mut open, ours_only } =
         plan(base, ours, theirs, rules);
-    (merged.approval, merged.guarded, merged.ahead) = (approval, guarded, ours_only);
+    (merged.approval, merged.sure, merged.ahead) = (approval, sure, ours_only);
     let planned = |(path, why): (&GuestPath, Why)| Conflict { path: path.clone(), why, beside: None };
     let conflicts: Vec<Conflict> = conflicts.into_iter().map(planned).collect();
     merged.held = held.into_iter().cloned().collect();
@@ -131,10 +131,13 @@ pub(crate) fn merge_trees(
     };
     open.extend(undone.iter());
     merged.base = next_base(base, theirs, &open);
-    if guarded {
-        let is_new = |(path, leaf): &(&GuestPath, &Leaf)| base.leaves.get(path) != Some(*leaf);
-        let new = merged.base.iter().filter(is_new).map(|(path, _)| path);
-        merged.base.since = new.chain(&base.since).cloned().collect();
+    if sure.map_or(base.doubted, |sure| !sure) {
+        let came = |(path, leaf): (&GuestPath, &Leaf)| {
+            let came = Came::of(base.leaves.get(path), Some(leaf));
+            Some((path.clone(), base.since.get(path).copied().or(came)?))
+        };
+        merged.base.since = merged.base.iter().filter_map(came).collect();
+        merged.base.doubted = true;
     }
     Ok(merged)
 }

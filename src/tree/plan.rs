@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::contents::{State, Tree};
+use super::contents::{Came, State, Tree};
 use super::leaf::Leaf;
 use super::report::{Approval, Guard, OnConflict, Why};
 use crate::name::GuestPath;
@@ -63,8 +63,8 @@ pub(crate) struct Plan<'t> {
     pub(crate) held: BTreeSet<&'t GuestPath>,
     /// What an approval of the held removals must say.
     pub(crate) approval: Option<Approval>,
-    /// Whether the guard is among those who hold them.
-    pub(crate) guarded: bool,
+    /// Whether the guard is sure that nothing is lost by accident, also if all that nobody knows were lost. None if it was not asked.
+    pub(crate) sure: Option<bool>,
     /// Paths that are not known on one side, and what must wait for others. The base keeps what it has of them.
     pub(crate) open: BTreeSet<&'t GuestPath>,
     /// How many changes of ours theirs does not have.
@@ -225,10 +225,9 @@ impl<'t> Plan<'t> {
 
     /// Holds what the guard and the rules hold.
     fn hold(&mut self, base: &Tree, theirs: &Tree, rules: Rules<'_>) {
-        let guards = rules.guard != Guard::Off;
-        let (many, everything) = match guards {
-            true => (self.are_many(base, rules), has_changed_throughout(base, theirs)),
-            false => (false, false),
+        let (many, everything) = match rules.guard {
+            Guard::Off => (false, false),
+            Guard::On | Guard::Approved(_) => self.judge(base, theirs, rules.waiting),
         };
         let is_held = |step: &&Step<'_>| match step.act {
             Act::Remove(_) | Act::RemoveDirectory => many || everything || (rules.hold)(step.path),
@@ -236,47 +235,78 @@ impl<'t> Plan<'t> {
             _ => false,
         };
         let held: Vec<&Step<'_>> = self.steps.iter().filter(is_held).collect();
-        let approval = Approval::of(held.iter().map(|step| (step.path, step.leaving())));
+        let loss = |step: &&Step<'t>| (step.path, step.leaving(), step.arriving().is_some());
+        let approval = Approval::of(held.iter().map(loss));
         if held.is_empty() || rules.guard == Guard::Approved(approval) {
             return;
         }
         self.held = held.into_iter().map(|step| step.path).collect();
         self.approval = Some(approval);
-        self.guarded = many || everything;
         let (waiting, steps) = part(std::mem::take(&mut self.steps), &self.held);
         self.steps = steps;
         self.open.extend(waiting.into_iter().map(|step| step.path));
     }
 
-    /// Whether removals are suspiciously many. What another name of theirs has now is no loss.
-    fn are_many(&self, base: &Tree, rules: Rules<'_>) -> bool {
+    /// Whether removals are suspiciously many, and whether nothing is as it was. What another name of theirs has now is no loss.
+    fn judge(&mut self, base: &Tree, theirs: &Tree, waiting: &[Leaf]) -> (bool, bool) {
         let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
-        let is_lost = |step: &&Step<'_>| matches!(step.act, Act::Remove(leaf) if !arriving.contains(leaf));
-        let waiting = rules.waiting.iter().filter(|leaf| !arriving.contains(leaf)).count();
-        let lost: Vec<&GuestPath> = self.steps.iter().filter(is_lost).map(|step| step.path).collect();
-        let had = base.leaves.iter().filter(|(_, leaf)| **leaf != Leaf::Directory).map(|(path, _)| path);
-        let was = |path: &&GuestPath| !base.since.contains(*path);
-        let many = |lost: usize, all: usize| (lost > 20 && lost > all / 2) || (all >= 2 && lost >= all);
-        many(lost.len() + waiting, had.clone().count())
-            || many(lost.into_iter().filter(was).count() + waiting, had.filter(was).count())
+        let goes = |leaf: &Leaf| *leaf != Leaf::Directory && !arriving.contains(leaf);
+        let mut lost: Vec<&GuestPath> = Vec::new();
+        for step in &self.steps {
+            if let Act::Remove(leaf) = step.act
+                && goes(leaf)
+            {
+                lost.push(step.path);
+            }
+        }
+        let waiting = waiting.iter().filter(|leaf| goes(leaf)).count();
+        let (many, everything) = (are_many(base, &lost, waiting), has_changed_throughout(base, theirs));
+        // What nobody can see now may be found to be gone by the next call, and what comes in this one must not hide that.
+        let unseen = base.leaves.iter().filter(|(path, leaf)| self.open.contains(*path) && goes(leaf));
+        lost.extend(unseen.map(|(path, _)| path));
+        self.sure = Some(!many && !everything && !are_many(base, &lost, 0));
+        (many, everything)
     }
+}
+
+/// Whether `lost`, and as many as are `waiting`, are suspiciously many of what `base` has, or of what it had when the guard was
+/// last sure.
+fn are_many(base: &Tree, lost: &[&GuestPath], waiting: usize) -> bool {
+    let all = base.leaves.iter().filter(|(_, leaf)| **leaf != Leaf::Directory).map(|(path, _)| path);
+    let was = |path: &&GuestPath| base.since.get(*path) != Some(&Came::New);
+    let many = |lost: usize, all: usize| lost > 20 && lost > all / 2;
+    let whole = |lost: usize, all: usize| all >= 2 && lost >= all;
+    let now = (lost.len() + waiting, all.clone().count());
+    let then = (lost.iter().copied().filter(was).count() + waiting, all.filter(was).count());
+    many(now.0, now.1)
+        || whole(now.0, now.1)
+        || many(then.0, then.1)
+        || (base.doubted && whole(then.0, then.1))
 }
 
 /// Whether `theirs` has nothing of what `base` had, under any name: as if it had been encrypted or truncated, or were another tree.
 /// It takes as many files as tell that from somebody's work. Neither empty files nor links do.
 fn has_changed_throughout(base: &Tree, theirs: &Tree) -> bool {
+    const ENOUGH: usize = 20;
     let is_content = |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { bytes: 1.., .. });
     let all = base.leaves.iter().filter(is_content);
-    let mut had = all.clone().filter(|(path, _)| !base.since.contains(*path));
+    let mut had = all.clone().filter(|(path, _)| !base.since.contains_key(*path)).peekable();
     let is_there = |(path, leaf): (&GuestPath, &Leaf)| {
         theirs.leaves.get(path).is_some_and(|now| now.content() == leaf.content())
     };
     // Nearly always the first one is.
-    if had.clone().any(is_there) || had.clone().next().is_none() || all.count() < 20 {
+    let is_as_it_was = match had.peek() {
+        Some(_) => had.clone().any(is_there),
+        None => all.clone().any(is_there),
+    };
+    if is_as_it_was || all.clone().count() < ENOUGH {
         return false;
     }
     let there: HashSet<Leaf> = theirs.leaves.values().map(Leaf::content).collect();
-    !had.any(|(_, leaf)| there.contains(&leaf.content()))
+    let is_anywhere = |(_, leaf): (&GuestPath, &Leaf)| there.contains(&leaf.content());
+    let was = all.clone().filter(|(path, _)| base.since.get(*path) != Some(&Came::New));
+    let then = had.peek().is_some() && was.count() >= ENOUGH && !had.any(is_anywhere);
+    then || !all.clone().any(is_anywhere)
 }
 
 /// The steps that must wait for what is not done at `paths`, which are those there, beneath them and above them, and the others.

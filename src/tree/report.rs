@@ -38,7 +38,8 @@ pub enum Guard {
     /// replaced either: somebody's work leaves something as it was, and what encrypts or truncates a tree does not. Where that is done
     /// a part at a time, with a merge after each, nothing is held.
     ///
-    /// What comes while something is held does not end that: it is measured by what there was before, too.
+    /// What comes while something is held does not end that, nor does a look that does not see everything: it is measured by what there
+    /// was when nothing was lost, too.
     #[default]
     On,
     /// None is held.
@@ -49,16 +50,18 @@ pub enum Guard {
 
 /// Which removals and replacements exactly somebody approves.
 ///
-/// It is made from the paths and the content of what would be lost, so that nothing else is lost by it. What comes in its place may have
-/// changed since.
+/// It is made from the paths and the content of what would be lost, and whether something takes its place, so that nothing else is lost
+/// by it. What takes its place may be something else by then.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Approval([u8; 32]);
 
 impl Approval {
-    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, Option<&'h Leaf>)>) -> Self {
+    /// Of what leaves each path, and whether something takes its place.
+    pub(super) fn of<'h>(held: impl Iterator<Item = (&'h GuestPath, Option<&'h Leaf>, bool)>) -> Self {
         let mut lines: Vec<String> = held
-            .map(|(path, leaf)| {
-                format!("{} {}\n", encode_path(path), leaf.map_or_else(String::new, Leaf::encode))
+            .map(|(path, leaf, replaced)| {
+                let (act, leaf) = (u8::from(replaced), leaf.map_or_else(String::new, Leaf::encode));
+                format!("{} {act} {leaf}\n", encode_path(path))
             })
             .collect();
         lines.sort_unstable();
@@ -180,8 +183,8 @@ pub struct Merged {
     pub left: Leftovers,
     /// The base of the next merge from the same source.
     pub base: Tree,
-    /// Whether the guard is among those who hold something back.
-    pub(crate) guarded: bool,
+    /// Whether the guard is sure that nothing is lost by accident; none if it was not asked.
+    pub(crate) sure: Option<bool>,
 }
 
 impl Merged {

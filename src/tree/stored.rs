@@ -9,14 +9,15 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::contents::Tree;
+use super::contents::{Came, Tree};
 use super::leaf::{Leaf, unhex};
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 
-const TREE: &str = "beneath tree 2";
-const SINCE: &str = "since ";
+const TREE: &str = "beneath tree 3";
+const DOUBTED: &str = "doubted";
+const SINCE: [(&str, Came); 2] = [("new ", Came::New), ("changed ", Came::Changed)];
 
 /// Lines between the name of their format and a checksum.
 pub(crate) fn seal(format: &str, lines: impl IntoIterator<Item = String>) -> String {
@@ -66,10 +67,12 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn encode(&self) -> String {
-        let since = self.since.iter().map(|path| format!("{SINCE}{}", encode_path(path)));
+        let doubted = self.doubted.then(|| DOUBTED.to_owned());
+        let word = |came| SINCE.iter().find(|(_, other)| *other == came).map_or("", |(word, _)| word);
+        let since = self.since.iter().map(|(path, came)| word(*came).to_owned() + &encode_path(path));
         let leaves =
             self.leaves.iter().map(|(path, leaf)| format!("{} {}", encode_path(path), leaf.encode()));
-        seal(TREE, since.chain(leaves))
+        seal(TREE, doubted.into_iter().chain(since).chain(leaves))
     }
 
     /// Reads back what [`encode`](Self::encode) returned.
@@ -81,8 +84,13 @@ impl Tree {
         let parse = || {
             let mut tree = Self::default();
             for line in unseal(TREE, text.as_ref())? {
-                if let Some(path) = line.strip_prefix(SINCE) {
-                    tree.since.insert(decode_path(path)?);
+                if line == DOUBTED {
+                    tree.doubted = true;
+                    continue;
+                }
+                let since = |(word, came)| Some((line.strip_prefix(word)?, came));
+                if let Some((path, came)) = SINCE.into_iter().find_map(since) {
+                    tree.since.insert(decode_path(path)?, came);
                     continue;
                 }
                 let mut words = line.split_ascii_whitespace();

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::disk::{Name, at};
 
-const FORMAT: &str = "beneath base 3";
+const FORMAT: &str = "beneath base 4";
 
 /// What the base says that something is.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ fn bases(host: &Path) -> Vec<PathBuf> {
 
 /// Whether a line is about a path.
 fn is_file(line: &str) -> bool {
-    line.split(' ').count() == 9
+    line.split(' ').count() == 10
 }
 
 /// Everything that the bases of a host say.

@@ -27,7 +27,7 @@ use crate::artifacts::store::{Head, is_transient};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::{Leaf, MergePlaces, Merged, Rules, Staged, Theirs, Tree, Why, merge_trees};
+use crate::tree::{Guard, Leaf, MergePlaces, Merged, Rules, Staged, Theirs, Tree, Why, merge_trees};
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;
@@ -36,7 +36,16 @@ const REMOVALS: usize = 1000;
 
 impl Artifacts {
     /// Does the pull half of a call.
-    pub(in crate::artifacts) async fn take(&self, mut turn: Turn, options: &SyncOptions) -> Result<Turn> {
+    pub(in crate::artifacts) async fn take(&self, turn: Turn, options: &SyncOptions) -> Result<Turn> {
+        self.take_guarded(turn, options, options.guard()).await
+    }
+
+    pub(in crate::artifacts) async fn take_guarded(
+        &self,
+        mut turn: Turn,
+        options: &SyncOptions,
+        guard: Guard,
+    ) -> Result<Turn> {
         let objects = Arc::new(turn.remote.changed(&turn.base, |path| turn.mode(path)));
         let bytes = objects.iter().fold(0, |sum: u64, object| sum.saturating_add(object.size));
         self.client.progress.report(&Event::Planned { objects: objects.len() as u64, bytes });
@@ -61,7 +70,8 @@ impl Artifacts {
             progress.report(&Event::Entered(Step::Publishing));
             let all: Vec<GuestPath> = objects.iter().map(|object| object.path.clone()).collect();
             let staged = stage.tree()?;
-            let turn = turn.merge(Staged { root: &staged, all: &all }, records, &waiting, &options)?;
+            let staged = Staged { root: &staged, all: &all };
+            let turn = turn.merge(staged, records, &waiting, (&options, guard))?;
             Stage::clear(&turn.desk.places)?;
             sweep(&turn.desk.trash)?;
             Ok(turn)
@@ -256,8 +266,9 @@ impl Turn {
         staged: Staged<'_>,
         records: Vec<Record>,
         waiting: &[Leaf],
-        options: &SyncOptions,
+        (options, guard): (&SyncOptions, Guard),
     ) -> Result<Self> {
+        self.base.take();
         let (mut ids, mut own) = (BTreeMap::new(), Vec::new());
         for Record { path, leaf, version, mode, file } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
@@ -282,15 +293,14 @@ impl Turn {
         // A directory that is left out here may be a file there, which is not.
         let hidden = theirs.iter().filter(|(path, _)| local.tree.is_unknown(path)).count() as u64;
         let keeps = options.deletions == Deletions::Keep || remote.is_empty();
-        let (on_conflict, guard) = (options.on_conflict(), options.guard());
-        let rules = Rules { on_conflict, guard, hold: &|_| keeps, waiting };
+        let rules = Rules { on_conflict: options.on_conflict(), guard, hold: &|_| keeps, waiting };
         let ours = &desk.places.workspace;
         let places =
             MergePlaces { theirs: Theirs::Moved(staged), ours, work: &desk.work, trash: &desk.trash };
         let merged =
             merge_trees((&was, &local.tree, &theirs), rules, places, Merged::default(), &|_| Ok(()))?;
         let known = self.next(&merged.base, &theirs, &ids);
-        self.base.hold(Side::Here, merged.guarded);
+        self.base.judged(Side::Here, merged.sure);
         self.base.replace(known);
         for conflict in &merged.conflicts {
             if let (Why::BothChanged | Why::Kinds, Some(beside)) = (conflict.why, &conflict.beside) {

@@ -34,8 +34,8 @@ struct Work {
     /// How many paths differ still afterwards.
     pending: u64,
     held: Option<Held>,
-    /// Whether the guard holds any of it.
-    guarded: bool,
+    /// Whether the guard is sure that nothing is lost by accident.
+    sure: Option<bool>,
     conflicts: Vec<Conflict>,
     left: Vec<(GuestPath, Error)>,
 }
@@ -75,7 +75,7 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, staying.map(|(_, object)| object.size));
         let uploader = Uploader::new(&self.client, &turn.desk.places, room, uploads, began);
         uploader.discard_abandoned().await;
-        turn.base.hold(Side::There, work.guarded);
+        turn.base.judged(Side::There, work.sure);
         turn.adopt();
         turn.report.pending = work.pending;
         if !work.is_empty() {
@@ -294,12 +294,12 @@ impl Turn {
         let hold = |path: &GuestPath| keeps || self.has_alone(path) || local.may_hide(base.get(path));
         let on_conflict = OnConflict::KeepTarget;
         let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, waiting: &[] };
-        let Plan { steps, conflicts, held, approval, guarded, open, ours_only } =
+        let Plan { steps, conflicts, held, approval, sure, open, ours_only } =
             plan(&was, &there, &local.tree, rules);
         // What nobody has read is no file here, and so in none of the steps.
         let unread = remote.objects.keys().filter(|path| there.get(path).is_none() && !open.contains(path));
         let pending = ours_only + open.len() as u64 + unread.count() as u64;
-        let mut work = Work { pending, guarded, ..Work::default() };
+        let mut work = Work { pending, sure, ..Work::default() };
         let over = |path: &GuestPath| {
             let leaf = there.get(path)?.clone();
             let (version, mode) = remote.version(base, contents, path);

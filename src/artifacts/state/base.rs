@@ -20,17 +20,16 @@ use crate::artifacts::report::Side;
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
-use crate::tree::{Leaf, Stamp, Tree, decode_path, encode_path, nanoseconds, seal, unseal};
+use crate::tree::{Came, Leaf, Stamp, Tree, decode_path, encode_path, nanoseconds, seal, unseal};
 
-const FORMAT: &str = "beneath base 3";
+const FORMAT: &str = "beneath base 4";
 /// What a reader must understand besides the format; nothing yet.
 const NEEDS: &str = "needs";
 const BOUND: &str = "bound";
 const CONFLICT: &str = "conflict ";
 const LOST: &str = "lost ";
-/// What there is of a hold, by the side on which something is held.
-const HOLDS: [(Side, &str, &str); 2] =
-    [(Side::Here, "hold here", "since here "), (Side::There, "hold there", "since there ")];
+/// That a guard is in doubt, by the side that it guards.
+const DOUBTS: [(Side, &str); 2] = [(Side::Here, "doubt here"), (Side::There, "doubt there")];
 /// Largest base read.
 const BASE_MAX: u64 = 4 << 30;
 
@@ -72,8 +71,10 @@ pub(crate) struct Notes {
     pub(crate) conflicts: BTreeMap<GuestPath, GuestPath>,
     /// What the store was seen not to have in the version that is known.
     pub(crate) lost: Paths,
-    /// The sides on which a guard holds something back, with what has come since.
-    holds: BTreeMap<Side, Paths>,
+    /// The sides whose guard was not sure the last time that nothing is lost by accident.
+    doubts: BTreeSet<Side>,
+    /// By the side: what has come since its guard was last sure. Nothing is noted of the workspace's while it is not in doubt.
+    since: BTreeMap<Side, BTreeMap<GuestPath, Came>>,
 }
 
 /// All that is known, by path.
@@ -82,8 +83,8 @@ pub(crate) struct Base {
     binding: Binding,
     known: BTreeMap<GuestPath, Known>,
     pub(crate) notes: Notes,
-    /// What has come in this call, from when somebody wants to know.
-    came: Option<Paths>,
+    /// Whether what comes now comes from elsewhere, so that it says nothing about the workspace.
+    taking: bool,
     /// Whether there is a base that does not fit.
     misfit: bool,
     /// The checksum of what is on disk.
@@ -114,13 +115,13 @@ impl Base {
 
     fn none(binding: Binding) -> Self {
         let (known, notes) = (BTreeMap::new(), Notes::default());
-        Self { binding, known, notes, came: None, misfit: false, written: String::new(), whole: false }
+        Self { binding, known, notes, taking: false, misfit: false, written: String::new(), whole: false }
     }
 
     /// The same binding, with nothing known.
     pub(crate) fn emptied(&self) -> Self {
-        let (notes, written) = (self.notes.clone(), self.written.clone());
-        Self { notes, written, ..Self::none(self.binding.clone()) }
+        let (notes, written, whole) = (self.notes.clone(), self.written.clone(), self.whole);
+        Self { notes, written, whole, ..Self::none(self.binding.clone()) }
     }
 
     /// Whether there is a base of another directory, store or set of rules, or one that cannot be read.
@@ -160,7 +161,8 @@ impl Base {
             let stamp = stamp.as_ref().map_or_else(|| "-".to_owned(), |stamp| encode_stamp(stamp));
             let etag = encode_version(version.etag.as_deref());
             let (put_at, mode) = (encode_time(version.put_at), encode_number(*mode));
-            format!("{} {} {etag} {put_at} {mode} {file} {stamp}", encode_path(path), leaf.encode())
+            let since = self.notes.encode_since(path);
+            format!("{} {} {etag} {put_at} {mode} {file} {stamp} {since}", encode_path(path), leaf.encode())
         });
         let text = seal(FORMAT, head.into_iter().chain(self.notes.lines()).chain(known));
         let sum = checksum(&text);
@@ -199,31 +201,39 @@ impl Base {
         let before = std::mem::replace(&mut self.known, known);
         let version = |known: Option<&Known>| known.map(|known| known.version.clone());
         self.notes.lost.retain(|path| version(before.get(path)) == version(self.known.get(path)));
-        if self.came.is_some() || !self.notes.holds.is_empty() {
+        if self.taking || !self.notes.doubts.is_empty() {
             let paths: Vec<GuestPath> = self.known.keys().cloned().collect();
             paths.iter().for_each(|path| self.note(path, before.get(path)));
         }
     }
 
-    /// Notes at `path`, of which this was known before, what must not make it look as if there were less to hold.
+    /// Notes that what is at `path` has come, of which this was known before.
     fn note(&mut self, path: &GuestPath, before: Option<&Known>) {
-        if self.known.get(path).map(|known| &known.leaf) != before.map(|known| &known.leaf) {
-            let since = self.notes.holds.values_mut().chain(&mut self.came);
-            since.for_each(|since| drop(since.replace(path.clone())));
+        let leaf = |known: &Known| known.leaf.clone();
+        let now = self.known.get(path).map(leaf);
+        let Some(came) = Came::of(before.map(leaf).as_ref(), now.as_ref()) else { return };
+        for (side, _) in DOUBTS {
+            if self.notes.doubts.contains(&side) || (side == Side::There && self.taking) {
+                self.notes.since.entry(side).or_default().entry(path.clone()).or_insert(came);
+            }
         }
     }
 
-    /// What comes from now on in this call does not count for what guards the store.
-    pub(crate) fn watch(&mut self) {
-        self.came.get_or_insert_default();
+    /// What comes from now on is no work of the guest's: it must not make it look as if more of the workspace were as it was.
+    pub(crate) fn take(&mut self) {
+        self.taking = true;
     }
 
-    /// What comes from now on, and has come in this call, does not count for what guards this side, until nothing is held there.
-    pub(crate) fn hold(&mut self, side: Side, holds: bool) {
-        let came = self.came.take_if(|_| side == Side::There);
-        match holds {
-            true => self.notes.holds.entry(side).or_default().extend(came.into_iter().flatten()),
-            false => drop(self.notes.holds.remove(&side)),
+    /// Notes whether the guard of a side was sure; nothing if it was not asked. Until it is, what comes does not count for it.
+    pub(crate) fn judged(&mut self, side: Side, sure: Option<bool>) {
+        match sure {
+            Some(true) => {
+                self.notes.doubts.remove(&side);
+                self.notes.since.remove(&side);
+                self.taking &= side != Side::There;
+            }
+            Some(false) => drop(self.notes.doubts.insert(side)),
+            None => {}
         }
     }
 
@@ -235,8 +245,8 @@ impl Base {
     /// What both had, as a tree that guards this side. What does not fit together is left out.
     pub(crate) fn tree(&self, side: Side) -> Tree {
         let mut tree = Tree::default();
-        let came = self.came.iter().filter(|_| side == Side::There);
-        tree.came(self.notes.holds.get(&side).into_iter().chain(came).flatten().cloned());
+        let since = self.notes.since.get(&side).cloned().unwrap_or_default();
+        tree.came(since, self.notes.doubts.contains(&side));
         // From the deepest: a directory that was empty may have had something in it since.
         for (path, known) in self.known.iter().rev() {
             if tree.has_room(path) {
@@ -251,11 +261,33 @@ impl Notes {
     fn lines(&self) -> impl Iterator<Item = String> {
         let conflict = |(path, beside)| format!("{CONFLICT}{} {}", encode_path(path), encode_path(beside));
         let lost = |path| format!("{LOST}{}", encode_path(path));
-        let holds = HOLDS.into_iter().filter_map(|(side, hold, since)| {
-            let since = self.holds.get(&side)?.iter().map(move |path| since.to_owned() + &encode_path(path));
-            Some([hold.to_owned()].into_iter().chain(since))
-        });
-        self.conflicts.iter().map(conflict).chain(self.lost.iter().map(lost)).chain(holds.flatten())
+        let doubts = DOUBTS.into_iter().filter(|(side, _)| self.doubts.contains(side));
+        let doubts = doubts.map(|(_, line)| line.to_owned());
+        self.conflicts.iter().map(conflict).chain(self.lost.iter().map(lost)).chain(doubts)
+    }
+
+    /// A letter for each side.
+    fn encode_since(&self, path: &GuestPath) -> String {
+        let letter = |(side, _)| match self.since.get(&side).and_then(|since| since.get(path)) {
+            None => '-',
+            Some(Came::New) => 'n',
+            Some(Came::Changed) => 'c',
+        };
+        DOUBTS.into_iter().map(letter).collect()
+    }
+
+    fn decode_since(&mut self, path: &GuestPath, letters: &str) -> Option<()> {
+        let mut letters = letters.chars();
+        for (side, _) in DOUBTS {
+            let came = match letters.next()? {
+                '-' => continue,
+                'n' => Came::New,
+                'c' => Came::Changed,
+                _ => return None,
+            };
+            self.since.entry(side).or_default().insert(path.clone(), came);
+        }
+        letters.next().is_none().then_some(())
     }
 
     /// Takes a line that is none of a path; none if it is not understood.
@@ -266,14 +298,7 @@ impl Notes {
         } else if let Some(path) = line.strip_prefix(LOST) {
             self.lost.insert(decode_path(path)?);
         } else {
-            let (side, rest) = HOLDS.into_iter().find_map(|(side, hold, since)| match line == hold {
-                true => Some((side, None)),
-                false => Some((side, Some(line.strip_prefix(since)?))),
-            })?;
-            let paths = self.holds.entry(side).or_default();
-            if let Some(path) = rest {
-                paths.insert(decode_path(path)?);
-            }
+            self.doubts.insert(DOUBTS.into_iter().find(|(_, doubt)| line == *doubt)?.0);
         }
         Some(())
     }
@@ -311,6 +336,7 @@ fn parse(text: &str, binding: &Binding) -> Option<(BTreeMap<GuestPath, Known>, N
             "-" => None,
             numbers => Some(Box::new(decode_stamp(numbers)?)),
         };
+        notes.decode_since(&path, words.next()?)?;
         known.insert(path, Known { leaf, version, mode, file, stamp });
     }
     Some((known, notes))
@@ -352,9 +378,11 @@ mod tests {
         base.insert(path(b"c"), Known { version: Version::default(), mode: None, file: None, ..known });
         base.notes.conflicts.insert(path(b"c"), path(b"c.theirs-00112233"));
         base.notes.lost.insert(path(b"c"));
-        base.hold(Side::There, true);
+        base.judged(Side::There, Some(false));
         base.insert(path(b"d"), base.get(&path(b"c")).unwrap().clone());
-        base.hold(Side::Here, true);
+        base.judged(Side::Here, Some(false));
+        let other = Leaf::File { bytes: 4, sha256: [8; 32], execute: false };
+        base.insert(path(b"c"), Known { leaf: other, ..base.get(&path(b"c")).unwrap().clone() });
         base.write(&state).unwrap();
         (dir, state, base)
     }
@@ -364,8 +392,12 @@ mod tests {
         let (_dir, state, base) = stored();
         let read = Base::read(&state, Binding::for_tests("a")).unwrap();
         assert_eq!((&read.known, &read.notes), (&base.known, &base.notes));
-        assert_eq!(read.notes.holds[&Side::There].len(), 1);
-        assert!(read.notes.holds[&Side::Here].is_empty() && !read.is_misfit());
+        let came = |side| read.notes.since[&side].values().copied().collect::<Vec<_>>();
+        assert_eq!(
+            (came(Side::There), came(Side::Here)),
+            (vec![Came::Changed, Came::New], vec![Came::Changed])
+        );
+        assert!(read.notes.doubts.len() == 2 && !read.is_misfit());
     }
 
     #[test]
@@ -375,7 +407,7 @@ mod tests {
         let file = dir.path().join(Binding::for_tests("a").file());
         let text = std::fs::read_to_string(&file).unwrap();
         // Another format, a feature that nobody knows, a line that is cut off, a byte that has changed.
-        let other = text.replacen("base 3", "base 4", 1);
+        let other = text.replacen("base 4", "base 5", 1);
         let lines: Vec<&str> = unseal(FORMAT, &text).unwrap();
         let needs = seal(FORMAT, lines.iter().map(|line| line.replacen("needs", "needs time-travel", 1)));
         let bits = text.replacen("07", "08", 1);
