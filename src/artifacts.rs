@@ -126,11 +126,13 @@
 mod bundle;
 mod client;
 mod disk;
+mod guard;
 mod key;
 mod link;
 mod live;
 mod local;
 mod options;
+mod over;
 mod patience;
 mod plan;
 mod progress;

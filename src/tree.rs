@@ -40,6 +40,7 @@
 mod apply;
 mod beside;
 mod contents;
+mod guard;
 mod journal;
 mod leaf;
 #[cfg(feature = "artifacts")]
@@ -61,8 +62,13 @@ pub(crate) use apply::{Places as MergePlaces, Theirs};
 #[cfg(feature = "artifacts")]
 pub(crate) use beside::{TRIES, Whose, beside, whose};
 #[cfg(feature = "artifacts")]
-pub(crate) use contents::{Came, Looked};
+pub(crate) use contents::Looked;
 pub use contents::{Tree, TreeLimits};
+#[cfg(feature = "artifacts")]
+pub(crate) use guard::{Leaves, Measure, reference};
+#[cfg(feature = "artifacts")]
+pub(crate) use journal::displaced_name;
+pub(crate) use journal::{KEPT, is_displaced};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]
 pub(crate) use leaf::unhex;
@@ -83,6 +89,6 @@ pub use snapshot::{Diff, Hashing, Snapshot};
 #[cfg(feature = "artifacts")]
 pub(crate) use stamp::{Digest, Stamp, digest, is_fresh, nanoseconds};
 #[cfg(feature = "artifacts")]
-pub(crate) use stored::{decode_path, encode_path, seal, unseal};
+pub(crate) use stored::{decode_path, decode_reference, encode_path, encode_reference, seal, unseal};
 #[cfg(feature = "artifacts")]
 pub(crate) use whole::Staged;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::root::Root;
 use crate::session::age;
+use crate::tree::is_displaced;
 
 /// Runs `work` where it may block. It goes on to its end even if nobody waits for it any more.
 pub(crate) async fn blocking<T: Send + 'static>(
@@ -39,17 +40,37 @@ pub(crate) fn forget(root: &Root, path: impl AsRef<Path>) -> Result<()> {
     }
 }
 
-/// How long what was displaced is kept.
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Removes what merges have displaced more than a day ago. What cannot be removed now is removed later.
-pub(crate) fn sweep(trash: &Root) -> Result<()> {
+/// Removes what was displaced longer ago than `kept`. What cannot be removed now is removed later.
+pub(crate) fn sweep(trash: &Root, kept: Duration) -> Result<()> {
     for entry in trash.list(".")? {
         let entry = entry?;
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"merge-");
-        if is_ours && entry.metadata().is_dir() && age(entry.metadata()) > DAY {
+        let is_ours = is_displaced(entry.file_name()) && entry.metadata().is_dir();
+        if is_ours && age(entry.metadata()) > kept {
             let _ = discard(trash, entry.path());
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::KEPT;
+
+    #[test]
+    fn sweep_spares_what_is_young_and_what_is_not_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let trash = Root::open_ambient(dir.path(), crate::ambient_authority()).unwrap();
+        for path in ["merge-1", "merged", "other"] {
+            trash.ensure_dir(path).unwrap();
+            trash.write_exclusive(format!("{path}/displaced"), "x").unwrap();
+        }
+        let left = || trash.list(".").unwrap().count();
+        sweep(&trash, KEPT).unwrap();
+        assert_eq!(left(), 3);
+        // A file system may stamp whole seconds.
+        std::thread::sleep(Duration::from_millis(10));
+        sweep(&trash, Duration::ZERO).unwrap();
+        assert_eq!((left(), trash.try_exists("merge-1").unwrap()), (2, false));
+    }
 }

@@ -8,7 +8,7 @@
 //! What remains: the file is the guest's as soon as it is there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -19,17 +19,18 @@ use super::Artifacts;
 use super::disk::blocking;
 use super::local::Local;
 use super::options::SyncOptions;
+use super::over::write_over;
 use super::push::{Before, Content, Ready, Room, Seen, Uploaded, Uploader, identified, leaf};
 use super::remote::{Object, Remote};
 use super::report::SyncReport;
-use super::state::{Base, Desk, Intents, Log, Uploads, Version};
+use super::state::{Base, Desk, Intents, Log, Places, Uploads, Version};
 use super::store::Attributes;
 use super::sync::Turn;
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Rename, Root};
-use crate::tree::{Digest, Guard, Leaf, TRIES, Whose, beside, is_reserved, whose};
+use crate::tree::{Digest, Guard, Leaf, TRIES, Whose, beside, displaced_name, is_reserved, whose};
 
 /// What a [`put`](Artifacts::put) did. The file is in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,8 @@ impl Artifacts {
     /// Brings one object into the workspace of a session that may be running; none if there is no such object.
     ///
     /// Missing directories are made. A file at the path is treated as by [`pull`](Self::pull). Where a directory or a link is at the
-    /// path, or something else than a directory above it, nothing comes and the report says so.
+    /// path, or something else than a directory above it, nothing comes and the report says so. The report is of this path alone: what
+    /// else the store has does not make it incomplete.
     ///
     /// # Errors
     /// [`InvalidPath`](ErrorKind::InvalidPath) under a reserved name, [`TooLarge`](ErrorKind::TooLarge) and
@@ -113,6 +115,8 @@ impl Artifacts {
 
     /// Writes `bytes` to the workspace at `path`, in place of what is there, and then to the store.
     ///
+    /// What the guest had there, and the store has not, is in the trash of the session for a day.
+    ///
     /// A failed upload is in the report; the file stays, and the next call brings it to the store. It has also failed, as
     /// [`Busy`](ErrorKind::Busy), if another host has changed the object, or if another call on this session is at work for
     /// longer than ten seconds.
@@ -120,8 +124,9 @@ impl Artifacts {
     /// The object goes in one request of any size; large files are better written to the workspace and mirrored.
     ///
     /// # Errors
-    /// Those of [`Root::replace`](crate::Root::replace); [`InvalidPath`](ErrorKind::InvalidPath) under a reserved name;
-    /// [`TooLarge`](ErrorKind::TooLarge) and [`TooMany`](ErrorKind::TooMany) over the limits.
+    /// Those of [`Root::replace`](crate::Root::replace); [`CrossDevice`](ErrorKind::CrossDevice) if the host's directories are on
+    /// another mount; [`InvalidPath`](ErrorKind::InvalidPath) under a reserved name; [`TooLarge`](ErrorKind::TooLarge) and
+    /// [`TooMany`](ErrorKind::TooMany) over the limits.
     ///
     /// # Races
     /// What is uploaded is `bytes`, whatever the guest does with the file.
@@ -158,22 +163,25 @@ impl Artifacts {
             Err(error) if error.kind() == ErrorKind::Busy => Err(error),
             Err(error) => return Err(error),
         };
-        let (workspace, wanted, content) = (self.session.workspace(), path.clone(), bytes.clone());
+        let (wanted, content) = (path.clone(), bytes.clone());
         let (held, artifacts) = (desk.as_ref().ok().cloned(), self.clone());
         let known = blocking("put", move || {
-            let workspace = match &held {
-                Some(desk) => desk.places.workspace.try_clone()?,
-                None => workspace.open()?,
+            let places = match &held {
+                Some(desk) => Arc::clone(&desk.places),
+                None => Places::of(&artifacts.session)?.prepared()?,
             };
+            let (workspace, host) = (&places.workspace, artifacts.session.host());
+            let base = Base::read(&places.state, artifacts.binding(&places)?)?;
             if let Some(parent) = wanted.parent().filter(|parent| !parent.is_top()) {
                 workspace.ensure_dir(&parent)?;
             }
-            workspace.replace(&wanted, &content)?;
+            let known = base.get(&wanted).map(|known| &known.leaf);
+            write_over(&places, &host.ensure_and_descend("trash")?.0, &wanted, &content, known)?;
             // It has the mode of what it replaces.
             let mode = workspace.metadata(&wanted).ok().map(|file| file.mode() & 0o777);
-            let Some(desk) = held else { return Ok(None) };
-            let places = &desk.places;
-            let base = Base::read(&places.state, artifacts.binding(places)?)?;
+            if held.is_none() {
+                return Ok(None);
+            }
             let staying = base.iter().filter(|(path, _)| **path != wanted);
             let mut room =
                 Room::beside(&artifacts.client.limits, staying.map(|(_, known)| known.leaf.size()));
@@ -206,7 +214,6 @@ impl Artifacts {
             match uploader.publish(&key, content, Ready::Whole(bytes), before).await {
                 Ok(Uploaded::Put(known) | Uploaded::Same(known)) => {
                     let path = path.clone();
-                    base.take();
                     base.insert(path.clone(), known);
                     blocking("put", move || {
                         let state = &desk.places.state;
@@ -230,21 +237,44 @@ impl Artifacts {
 
     /// Settles a conflict that [`SyncReport::conflicts`] has reported at `path`; returns whether there was one.
     ///
-    /// What is not kept goes to the trash of the session. The next call brings the decision to the store.
+    /// If a mirror has found it, the other version is in the store alone, and is fetched first. What is not kept goes to the trash of
+    /// the session. The next call brings the decision to the store.
     ///
     /// # Errors
-    /// [`Busy`](ErrorKind::Busy) if another call is at work, and those of a rename.
+    /// [`Busy`](ErrorKind::Busy) if another call is at work, those of a rename, and those of [`materialise`](Self::materialise).
     ///
     /// # Races
     /// If the guest changes one of the two meanwhile, that version is kept or in the trash.
     pub async fn resolve(&self, path: &GuestPath, take: Take) -> Result<bool> {
+        let ours = match self.settle(path, take).await? {
+            Settled::Done => return Ok(true),
+            Settled::Same => return Ok(false),
+            Settled::Unknown(ours) => ours,
+        };
+        let options = SyncOptions::default();
+        if self.materialise(path, &options).await?.is_none() {
+            return Ok(false);
+        }
+        // The mirror has put ours there, too.
+        if let Ok(second) = beside(path, Whose::Ours, &ours.tag(), 0) {
+            let _ours = self.materialise(&second, &options).await;
+        }
+        Ok(matches!(self.settle(path, take).await?, Settled::Done))
+    }
+
+    /// Settles a conflict of which both versions are here.
+    async fn settle(&self, path: &GuestPath, take: Take) -> Result<Settled> {
         let desk = Desk::open(&self.session, &self.client.source).await?;
         let (artifacts, path) = (self.clone(), path.clone());
         blocking("resolve", move || {
             let places = &desk.places;
-            let mut base = Base::read(&places.state, artifacts.binding(places)?)?;
-            let Some(beside) = base.notes.conflicts.remove(&path) else { return Ok(false) };
-            let workspace = &places.workspace;
+            let (mut base, _) = artifacts.recover(&desk)?;
+            let (workspace, max_bytes) = (&places.workspace, artifacts.client.limits.file_bytes);
+            let Some(beside) = base.notes.conflicts.remove(&path) else {
+                let ours = Leaf::at(workspace, path.as_path(), max_bytes).ok().flatten();
+                let is_known = ours.as_ref() == base.get(&path).map(|known| &known.leaf);
+                return Ok(ours.filter(|_| !is_known).map_or(Settled::Same, Settled::Unknown));
+            };
             let second = whose(&path, &beside).unwrap_or(Whose::Theirs);
             let moves = match take {
                 Take::Ours => second == Whose::Ours,
@@ -252,20 +282,26 @@ impl Artifacts {
                 Take::Both => false,
             };
             let name = unguessable().map_err(|errno| Error::from_errno("resolve", &path, errno))?;
-            let displaced = Path::new(&format!("merge-{name}")).to_path_buf();
-            if take != Take::Both {
-                desk.trash.ensure_dir(&displaced)?;
-            }
-            let trash = |path: &GuestPath, as_what: &str| match workspace.rename_to(
-                path,
-                &desk.trash,
-                displaced.join(as_what),
-            ) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-                moved => moved,
+            let displaced = PathBuf::from(displaced_name(&name));
+            desk.trash.ensure_dir(&displaced)?;
+            let trash = |path: &GuestPath, as_what: &str| {
+                match workspace.rename_to(path, &desk.trash, displaced.join(as_what)) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                    moved => moved,
+                }
             };
+            // What a mirror has put beside is what has the name here.
+            if second == Whose::Theirs
+                && let Ok(Some(ours)) = Leaf::at(workspace, path.as_path(), max_bytes)
+            {
+                for copy in names(&path, Whose::Ours, &ours) {
+                    if matches!(Leaf::at(workspace, copy.as_path(), ours.size()), Ok(Some(leaf)) if leaf == ours) {
+                        trash(&copy, "copy")?;
+                    }
+                }
+            }
             // The call may have been cut off after the exchange, and then the name has the version that is kept.
-            if moves && !has_moved(workspace, (&path, &beside), second, artifacts.client.limits.file_bytes) {
+            if moves && !has_moved(workspace, (&path, &beside), second, max_bytes) {
                 match workspace.rename_with(&beside, workspace, &path, Rename::Exchange) {
                     Err(error) if error.kind() == ErrorKind::NotFound => workspace.rename(&beside, &path)?,
                     Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -278,8 +314,10 @@ impl Artifacts {
             if take != Take::Both {
                 trash(&beside, "beside")?;
             }
+            // Where nothing was displaced.
+            let _ = desk.trash.remove_dir(&displaced);
             base.write(&places.state)?;
-            Ok(true)
+            Ok(Settled::Done)
         })
         .await
     }
@@ -308,5 +346,20 @@ fn has_moved(
     max_bytes: u64,
 ) -> bool {
     let Ok(Some(leaf)) = Leaf::at(workspace, path.as_path(), max_bytes) else { return false };
-    (0..TRIES).any(|number| beside(path, whose, &leaf.tag(), number).is_ok_and(|name| name == *second))
+    names(path, whose, &leaf).any(|name| name == *second)
+}
+
+/// The names beside `path` that `leaf` gets.
+fn names(path: &GuestPath, whose: Whose, leaf: &Leaf) -> impl Iterator<Item = GuestPath> {
+    let tag = leaf.tag();
+    (0..TRIES).filter_map(move |number| beside(path, whose, &tag, number).ok())
+}
+
+/// What became of a conflict.
+enum Settled {
+    Done,
+    /// There is none: the workspace has what it had.
+    Same,
+    /// Nobody knows of one, and the workspace has this.
+    Unknown(Leaf),
 }

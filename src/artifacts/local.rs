@@ -1,11 +1,11 @@
 //! What is in the workspace, compared with what the base knows.
 //!
 //! Problem: to hash every file at each call takes long, and stamps lie: a guest sets times, and may change a file within one
-//! tick of the clock. A file that was renamed to a name that cannot be mirrored looks deleted.
+//! tick of the clock. A file that was renamed or copied to a name that cannot be mirrored looks deleted.
 //!
 //! Defence: a file is taken for unchanged only if inode, size and both times are those of the base, and it was old enough by
-//! the clock of its own file system. All others are hashed from an open handle. What is refused is remembered by inode and birth. A
-//! file with several names is the guest's own if all of them are in the workspace.
+//! the clock of its own file system. All others are hashed from an open handle. What is refused is remembered by inode and birth,
+//! and by its content if a file of that size is gone. A file with several names is the guest's own if all of them are in the workspace.
 //!
 //! What remains: a write through a mapping changes content without a new stamp on some file systems;
 //! [`Hashing::Always`] finds it.
@@ -47,6 +47,26 @@ struct Look {
     mode: Option<u32>,
 }
 
+/// What is there and cannot be mirrored.
+#[derive(Debug, Default)]
+struct Hidden {
+    files: HashSet<FileId>,
+    /// The sizes of files that are not empty.
+    sizes: HashSet<u64>,
+    /// The contents of those that have a size that was asked for.
+    contents: HashSet<Leaf>,
+    /// Sizes of those that could not be read.
+    unread: HashSet<u64>,
+}
+
+impl Hidden {
+    fn has(&self, known: Option<&Known>) -> bool {
+        let Some(known) = known else { return !self.files.is_empty() };
+        let has_file = known.file.map_or(!self.files.is_empty(), |file| self.files.contains(&file));
+        has_file || self.contents.contains(&known.leaf.content()) || self.unread.contains(&known.leaf.size())
+    }
+}
+
 /// The workspace at some time.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
@@ -54,7 +74,7 @@ pub(crate) struct Local {
     /// What each file and link looked like when it had this content.
     looks: BTreeMap<GuestPath, Look>,
     /// What is there and not part of the tree.
-    hidden: HashSet<FileId>,
+    hidden: Hidden,
     /// Whether there may be more that nobody has seen.
     unread: bool,
     /// When the look began, by the clock of the file system; none if there was none.
@@ -64,6 +84,20 @@ pub(crate) struct Local {
 impl Local {
     /// Looks at the whole workspace.
     pub(crate) fn scan(places: &Places, base: &Base, scope: &Scope) -> Result<Self> {
+        let local = Self::scan_for(places, base, scope, &HashSet::new())?;
+        // A file that is gone may be there as a copy, where nothing is ever sent from.
+        let is_gone = |(path, known): &(&GuestPath, &Known)| {
+            local.hidden.sizes.contains(&known.leaf.size()) && local.tree.is_absent(path)
+        };
+        let sizes: HashSet<u64> = base.iter().filter(is_gone).map(|(_, known)| known.leaf.size()).collect();
+        match sizes.is_empty() {
+            true => Ok(local),
+            false => Self::scan_for(places, base, scope, &sizes),
+        }
+    }
+
+    /// Looks at the whole workspace, and reads what cannot be mirrored if it has one of these sizes.
+    fn scan_for(places: &Places, base: &Base, scope: &Scope, sizes: &HashSet<u64>) -> Result<Self> {
         let now = clock(&places.state)?;
         let limits = scope.client.limits;
         let bounds = TreeLimits::default()
@@ -73,7 +107,7 @@ impl Local {
             .with_bytes(limits.bytes);
         let mut local = Self::default();
         let mut linked = Linked::new(bounds.walk());
-        let mut refused = 0;
+        let (mut refused, mut room) = (0, limits.bytes);
         let tree = Tree::take_by(&places.workspace, bounds, |path, entry, max_bytes| {
             let seen = (path, entry, max_bytes);
             let looked = local.look((&places.workspace, &mut linked), seen, (base, scope), now);
@@ -81,7 +115,10 @@ impl Local {
                 && error.kind() != ErrorKind::NotFound
             {
                 refused += 1;
-                local.hidden.insert(FileId::of(entry.metadata()));
+                local.hidden.files.insert(FileId::of(entry.metadata()));
+            }
+            if local.hidden.files.contains(&FileId::of(entry.metadata())) {
+                local.hide(&places.workspace, entry, sizes, &mut room);
             }
             looked
         })?;
@@ -90,6 +127,24 @@ impl Local {
         local.unread = tree.is_cut_off() || tree.left().total > refused;
         local.tree = tree;
         Ok(local)
+    }
+
+    /// Notes the size of what cannot be mirrored, and reads it if that was asked for.
+    fn hide(&mut self, root: &Root, entry: &Entry, sizes: &HashSet<u64>, room: &mut u64) {
+        let size = entry.metadata().len();
+        if !entry.metadata().is_file() || size == 0 {
+            return;
+        }
+        self.hidden.sizes.insert(size);
+        if sizes.contains(&size) {
+            match Leaf::at(root, entry.path(), size.min(*room)) {
+                Ok(Some(leaf)) => drop(self.hidden.contents.insert(leaf.content())),
+                // Its other name may be outside, so it is not read, and there may be a great many of them.
+                Err(error) if error.kind() == ErrorKind::HardLinked => {}
+                _ => drop(self.hidden.unread.insert(size)),
+            }
+            *room = room.saturating_sub(size);
+        }
     }
 
     /// Looks at one path only: of all others nothing is known.
@@ -124,7 +179,7 @@ impl Local {
             if path.depth() == 1 {
                 return Err(refuse(ErrorKind::InvalidPath).with_detail("top name is reserved"));
             }
-            self.hidden.insert(FileId::of(metadata));
+            self.hidden.files.insert(FileId::of(metadata));
             return Ok(Looked::Nothing);
         }
         if path.depth() > scope.client.limits.depth {
@@ -183,11 +238,7 @@ impl Local {
 
     /// Whether a file that is not there may be there under another name, where nobody has looked.
     pub(crate) fn may_hide(&self, known: Option<&Known>) -> bool {
-        match known.and_then(|known| known.file) {
-            _ if self.unread => true,
-            Some(file) => self.hidden.contains(&file),
-            None => !self.hidden.is_empty(),
-        }
+        self.unread || self.hidden.has(known)
     }
 
     /// The files that are here and not in `base`: the store may have them under names that they had before.

@@ -1,7 +1,7 @@
 //! What a caller decides about what both sides have changed, and about deletions.
 
 use super::report::SyncReport;
-use crate::tree::{Approval, Guard, Hashing, OnConflict};
+use crate::tree::{Approval, Guard, Hashing, Measure, OnConflict};
 
 /// Whose version keeps the name of a file that both sides have changed. The other version gets a name beside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,6 +125,11 @@ impl SyncOptions {
     /// Whether nothing is published after the failures of this report.
     pub(crate) fn withholds(&self, report: &SyncReport) -> bool {
         self.arrivals == Arrivals::AllOrNothing && !report.failed.is_empty()
+    }
+
+    /// How a guard measures what the other side has lost.
+    pub(crate) fn measure(&self) -> Measure<'static> {
+        Measure { waiting: &[], keeps: self.deletions == Deletions::Keep, fewest: 2 }
     }
 
     pub(crate) fn guard(&self) -> Guard {

@@ -1,17 +1,13 @@
 //! What a call would do.
 
-use sha2::{Digest as _, Sha256};
-
 use super::Artifacts;
-use super::options::{Deletions, SyncOptions};
-use super::remote::{Contents, Found};
+use super::options::{Deletions, Prefer, SyncOptions};
 use super::report::Side;
-use super::state::Planned;
 use super::sync::{Turn, Writes};
 use crate::error::Result;
 use crate::name::GuestPath;
 use crate::report::Leftovers;
-use crate::tree::{Act, Leaf, OnConflict, Plan, Rules, plan};
+use crate::tree::{Act, Leaf, Measure, OnConflict, Plan, Rules, Why, plan};
 
 /// What a [`sync`](Artifacts::sync) would do, as far as that can be said before an object is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,13 +15,13 @@ use crate::tree::{Act, Leaf, OnConflict, Plan, Rules, plan};
 #[must_use]
 #[non_exhaustive]
 pub struct SyncPlan {
-    /// What the workspace would get.
+    /// The objects that the workspace would get, under their names or, in a conflict, beside them.
     pub take: Vec<GuestPath>,
-    /// What it would lose.
+    /// The files that it would lose.
     pub remove: Vec<GuestPath>,
-    /// What the store would get.
+    /// The files that the store would get. What a conflict puts beside another name is sent as well.
     pub put: Vec<GuestPath>,
-    /// What it would lose.
+    /// The objects that it would lose.
     pub delete: Vec<GuestPath>,
     /// What both sides have changed. If the content is the same it is no conflict.
     pub conflicts: Vec<GuestPath>,
@@ -63,43 +59,44 @@ impl Artifacts {
     /// # }
     /// ```
     pub async fn plan(&self, options: &SyncOptions) -> Result<SyncPlan> {
-        let Turn { base, local, remote, report, .. } = self.begin(options, Writes::HereOnly).await?;
-        // Until it is read, an object that has changed is like nothing that anybody knows.
-        let contents: Contents = remote
-            .changed(&base, |_| None)
-            .into_iter()
-            .map(|Planned { path, size, version, .. }| {
-                let sha256 = Sha256::digest(format!("{size} {version:?}")).into();
-                let leaf = Leaf::File { bytes: size, sha256, execute: false };
-                (path, Found { leaf, version, mode: None })
-            })
-            .collect();
-        let (was, there) = (base.tree(Side::Here), remote.tree(&base, &contents));
+        let mut turn = self.begin(options, Writes::HereOnly).await?;
+        turn.contents = turn.remote.guesses(&turn.base);
+        let Turn { base, local, remote, contents, report, .. } = &turn;
+        let (was, there) = (base.tree(Side::Here), remote.tree(base, contents));
         let keeps = options.deletions == Deletions::Keep;
-        let holds = |_: &GuestPath| keeps || remote.is_empty();
-        let on_conflict = OnConflict::KeepTarget;
-        let rules = Rules { on_conflict, guard: options.guard(), hold: &holds, waiting: &[] };
-        let hide = |path: &GuestPath| keeps || local.may_hide(base.get(path));
-        let pull = plan(&was, &local.tree, &there, rules);
+        let holds = |_: &GuestPath| keeps;
+        let measure = Measure { fewest: remote.fewest(), ..options.measure() };
+        let (on_conflict, guard) = (options.on_conflict(), options.guard());
+        let pull = plan(&was, &local.tree, &there, Rules { on_conflict, guard, hold: &holds, measure });
         let sent = base.tree(Side::There);
-        let push = plan(&sent, &there, &local.tree, Rules { hold: &hide, ..rules });
-        let mut planned = SyncPlan { left: report.left, ..SyncPlan::default() };
+        let hide = |path: &GuestPath| keeps || local.may_hide(base.get(path));
+        let (on_conflict, measure) = (OnConflict::KeepTarget, options.measure());
+        let push = plan(&sent, &there, &local.tree, Rules { on_conflict, guard, hold: &hide, measure });
+        let mut planned = SyncPlan { left: report.left.clone(), ..SyncPlan::default() };
         (planned.take, planned.remove) = split(&pull);
         (planned.put, planned.delete) = split(&push);
+        // Of two versions that both stay, ours is sent over theirs, and one that has no object any more is sent anew.
+        let is_sent = |(path, why): &&(&GuestPath, Why)| {
+            let stays = options.prefer == Prefer::Local || *why == Why::DeletedHere;
+            stays && local.tree.get(path).is_some_and(|leaf| *leaf != Leaf::Directory)
+        };
+        planned.put.extend(push.conflicts.iter().filter(is_sent).map(|(path, _)| (*path).clone()));
+        planned.put.extend(turn.modes(&there).cloned());
+        planned.put.sort();
         planned.conflicts = pull.conflicts.iter().map(|(path, _)| (*path).clone()).collect();
         planned.held = pull.held.iter().chain(&push.held).map(|path| (*path).clone()).collect();
         Ok(planned)
     }
 }
 
-/// What arrives and what goes.
+/// What arrives and what goes, but for directories.
 fn split(plan: &Plan<'_>) -> (Vec<GuestPath>, Vec<GuestPath>) {
     let (mut comes, mut goes) = (Vec::new(), Vec::new());
     for step in &plan.steps {
         match step.act {
-            Act::Put { .. } => comes.push(step.path.clone()),
+            Act::Put { .. } | Act::PutBeside(_) => comes.push(step.path.clone()),
             Act::Remove(_) => goes.push(step.path.clone()),
-            _ => {}
+            Act::Aside(_) | Act::RemoveDirectory | Act::MakeDirectory => {}
         }
     }
     (comes, goes)

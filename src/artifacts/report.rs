@@ -73,7 +73,7 @@ impl SyncReport {
     /// Whether the workspace and the store hold the same files now.
     ///
     /// It is false if anything was refused, failed, held back or is in conflict, and if one side has changes that this call
-    /// does not bring to the other.
+    /// does not bring to the other. That of [`materialise`](super::Artifacts::materialise) is of its one path alone.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.pending == 0

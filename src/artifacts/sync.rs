@@ -26,7 +26,8 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::Artifacts;
-use super::disk::blocking;
+use super::disk::{blocking, sweep};
+use super::guard::watch;
 use super::local::{Local, Scope};
 use super::options::{self, SyncOptions};
 use super::patience::Patience;
@@ -36,7 +37,7 @@ use super::report::SyncReport;
 use super::state::{Base, Binding, Desk, Intents, Known, Places, Version};
 use crate::error::Result;
 use crate::name::GuestPath;
-use crate::tree::{Conflict, Why, recover_from};
+use crate::tree::{Conflict, KEPT, Leaf, Why, recover_from};
 
 /// Where a call makes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,23 @@ pub(super) struct Turn {
     /// Whether nobody could find out what it keeps.
     pub(super) unsure: bool,
     pub(super) report: SyncReport,
+}
+
+impl Turn {
+    /// Reports what nothing that comes here can put right: programs that the store does not know as such.
+    fn taken(mut self) -> Self {
+        let is_program = |leaf: &Leaf| matches!(leaf, Leaf::File { execute: true, .. });
+        let says_so = |known: &Known| known.mode.is_none_or(|mode| mode & 0o111 != 0);
+        let programs = self.base.iter().filter(|(_, known)| is_program(&known.leaf));
+        let unsaid = programs.filter(|(_, known)| self.attributes && !says_so(known)).count();
+        self.report.pending += unsaid as u64;
+        if !self.attributes {
+            for (path, error) in self.local.unkept() {
+                self.report.left.add(path, error);
+            }
+        }
+        self
+    }
 }
 
 impl Artifacts {
@@ -91,7 +109,7 @@ impl Artifacts {
     pub async fn restore_with(&self, options: &SyncOptions) -> Result<SyncReport> {
         let mut turn = self.begin(options, Writes::HereOnly).await?;
         turn.base = turn.base.emptied();
-        self.end(self.take(turn, options).await?).await
+        self.end(self.take(turn, options).await?.taken()).await
     }
 
     /// Brings to the workspace what has changed in the store.
@@ -112,7 +130,7 @@ impl Artifacts {
     /// one beside, or is in the trash if it is what was planned.
     pub async fn pull(&self, options: &SyncOptions) -> Result<SyncReport> {
         let turn = self.begin(options, Writes::HereOnly).await?;
-        self.end(self.take(turn, options).await?).await
+        self.end(self.take(turn, options).await?.taken()).await
     }
 
     /// Brings to the store what has changed in the workspace.
@@ -270,15 +288,19 @@ impl Artifacts {
             loses = lost != base.notes.lost;
             base.notes.lost = lost;
         }
+        loses |= watch(&mut base, &local, &remote, options);
         // What this host has deleted right before it died is not another host's deletion.
         for path in intents.deleted().filter(|path| remote.lacks(path)) {
             base.remove(path);
         }
-        if !trusts && !remote.is_as(&base) {
+        let differs = !trusts && !remote.is_as(&base);
+        if differs || loses {
             let held = Arc::clone(&desk);
             base = blocking("write", move || {
-                base.doubt(&held.places.state)?;
-                // It must not count as sent, also if this call is cut off.
+                if differs {
+                    base.doubt(&held.places.state)?;
+                }
+                // It must not count as sent, nor as work, also if this call is cut off.
                 if loses {
                     base.write(&held.places.state)?;
                 }
@@ -335,11 +357,16 @@ impl Artifacts {
             why: Why::BothChanged,
             beside: Some(beside.clone()),
         }));
-        match report.is_complete() && remote.is_all_in(&base, &local.tree) {
-            // Where that cannot be noted the next call looks again.
-            true => drop(blocking("write", move || base.vouch(&desk.places.state)).await),
-            false => blocking("write", move || base.doubt(&desk.places.state)).await?,
-        }
+        let is_whole = report.is_complete() && remote.is_all_in(&base, &local.tree);
+        blocking("write", move || {
+            match is_whole {
+                // Where that cannot be noted the next call looks again.
+                true => drop(base.vouch(&desk.places.state)),
+                false => base.doubt(&desk.places.state)?,
+            }
+            sweep(&desk.trash, KEPT)
+        })
+        .await?;
         self.client.progress.report(&Event::Entered(Step::Complete));
         Ok(report)
     }

@@ -20,6 +20,7 @@ use super::handle::parts::{CLAIMED, Part, TRASH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::Leftovers;
 use crate::root::{Budget, Entry, Metadata, Removed, Root};
+use crate::tree::{KEPT, is_displaced};
 
 /// What a sweep did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,7 +136,10 @@ impl<'s> Sweep<'s> {
                 return Ok(());
             };
             let entry = entry?;
-            if age(entry.metadata()) < self.older_than {
+            // Somebody may still miss what a merge has displaced.
+            let is_displaced = path == Path::new(TRASH) && is_displaced(entry.file_name());
+            let least = if is_displaced { self.older_than.max(KEPT) } else { self.older_than };
+            if age(entry.metadata()) < least {
                 self.swept.kept += 1;
             } else {
                 let removed = remove(&entry, budget);

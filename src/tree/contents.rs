@@ -7,9 +7,10 @@
 //!
 //! What remains: a tree is no snapshot. Each entry was there at some moment of the call.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::guard::Leaves;
 use super::leaf::Leaf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
@@ -73,7 +74,7 @@ impl TreeLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "something may have been refused"]
 pub struct Tree {
-    pub(super) leaves: BTreeMap<GuestPath, Leaf>,
+    pub(super) leaves: Leaves,
     /// The directories that contain something.
     inner: BTreeSet<GuestPath>,
     /// What was refused, with all beneath it.
@@ -81,30 +82,8 @@ pub struct Tree {
     /// Whether a path may be there that is in none of these.
     cut: bool,
     left: Leftovers,
-    /// Of a base: what has come since the guard was last sure. It must not make a loss look like less than it is.
-    pub(super) since: BTreeMap<GuestPath, Came>,
-    /// Of a base: whether the guard was not sure the last time.
-    pub(super) doubted: bool,
-}
-
-/// How a path of a base has come to what it has, since the guard was last sure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// Nothing was known of it before.
-    New,
-    /// It is another version.
-    Changed,
-}
-
-impl Came {
-    /// None if nothing has come.
-    pub(crate) fn of(before: Option<&Leaf>, now: Option<&Leaf>) -> Option<Self> {
-        match (before, now) {
-            (None, Some(_)) => Some(Self::New),
-            (Some(before), Some(now)) if before != now => Some(Self::Changed),
-            _ => None,
-        }
-    }
+    /// Of a base: what it had when a loss began to look like an accident, until it does no more.
+    pub(super) reference: Option<Leaves>,
 }
 
 /// What somebody says of an entry.
@@ -270,10 +249,10 @@ impl Tree {
         self.unknown.insert(path);
     }
 
-    /// Notes what has come since the guard was last sure, and whether it was not sure the last time.
+    /// Has a loss measured by what there was, too.
     #[cfg(feature = "artifacts")]
-    pub(crate) fn came(&mut self, since: BTreeMap<GuestPath, Came>, doubted: bool) {
-        (self.since, self.doubted) = (since, doubted);
+    pub(crate) fn with_reference(self, reference: Option<Leaves>) -> Self {
+        Self { reference, ..self }
     }
 
     /// What is at `path`, if that is a leaf.

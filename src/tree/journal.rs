@@ -18,7 +18,9 @@
 //!
 //! What remains: a journal of another version stops the merge, since only that version knows what its slots mean.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::beside::{TRIES, Whose, beside};
 use super::leaf::Leaf;
@@ -282,7 +284,20 @@ pub(super) fn recover(work: &Root, trash: &Root, ours: &Root) -> Result<Vec<(Gue
 /// Moves the slots to the trash, as one.
 pub(super) fn discard(work: &Root, trash: &Root) -> Result<()> {
     let name = unguessable().map_err(|errno| Error::from_errno(OPERATION, SLOTS, errno))?;
-    work.rename_to(SLOTS, trash, format!("{SLOTS}-{name}"))
+    work.rename_to(SLOTS, trash, displaced_name(&name))
+}
+
+/// How long what was displaced is kept in the trash.
+pub(crate) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The name in the trash of what was displaced.
+pub(crate) fn displaced_name(number: &str) -> String {
+    format!("{SLOTS}-{number}")
+}
+
+/// Whether it is one of these.
+pub(crate) fn is_displaced(name: &OsStr) -> bool {
+    name.as_encoded_bytes().strip_prefix(SLOTS.as_bytes()).is_some_and(|rest| rest.starts_with(b"-"))
 }
 
 #[cfg(test)]

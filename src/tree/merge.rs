@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::apply::{Applying, Places, Theirs};
-use super::contents::{Came, State, Tree};
+use super::contents::{State, Tree};
+use super::guard::{Measure, reference};
 use super::journal::{Settled, recover};
-use super::leaf::Leaf;
 use super::plan::{Plan, Rules, part, plan};
-use super::report::{Conflict, MergeOptions, Merged, OnConflict, Why};
+use super::report::{Conflict, Guard, MergeOptions, Merged, OnConflict, Why};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Flock, Root};
@@ -69,8 +69,8 @@ pub(crate) fn merge_where(
     for side in [&ours, &theirs] {
         merged.left.absorb(side.left().clone());
     }
-    let rules =
-        Rules { on_conflict: options.on_conflict, guard: options.guard, hold: &|_| false, waiting: &[] };
+    let measure = Measure { waiting: &[], keeps: false, fewest: 2 };
+    let rules = Rules { on_conflict: options.on_conflict, guard: options.guard, hold: &|_| false, measure };
     let places = Places { theirs: Theirs::Copied(source), ours: target, work, trash };
     merge_trees((base, &ours, &theirs), rules, places, merged, admit)
 }
@@ -98,9 +98,9 @@ pub(crate) fn merge_trees(
     mut merged: Merged,
     admit: &dyn Fn(&GuestPath) -> Result<()>,
 ) -> Result<Merged> {
-    let Plan { steps, conflicts, held, approval, sure, mut open, ours_only } =
+    let Plan { steps, conflicts, held, approval, approved, mut open, ours_only } =
         plan(base, ours, theirs, rules);
-    (merged.approval, merged.sure, merged.ahead) = (approval, sure, ours_only);
+    (merged.approval, merged.approved, merged.ahead) = (approval, approved, ours_only);
     let planned = |(path, why): (&GuestPath, Why)| Conflict { path: path.clone(), why, beside: None };
     let conflicts: Vec<Conflict> = conflicts.into_iter().map(planned).collect();
     merged.held = held.into_iter().cloned().collect();
@@ -131,13 +131,8 @@ pub(crate) fn merge_trees(
     };
     open.extend(undone.iter());
     merged.base = next_base(base, theirs, &open);
-    if sure.map_or(base.doubted, |sure| !sure) {
-        let came = |(path, leaf): (&GuestPath, &Leaf)| {
-            let came = Came::of(base.leaves.get(path), Some(leaf));
-            Some((path.clone(), base.since.get(path).copied().or(came)?))
-        };
-        merged.base.since = merged.base.iter().filter_map(came).collect();
-        merged.base.doubted = true;
+    if !approved && rules.guard != Guard::Off {
+        merged.base.reference = reference(base, (ours, theirs), rules.measure);
     }
     Ok(merged)
 }

@@ -13,9 +13,10 @@
 //!
 //! A directory equals a directory: what they contain is compared by itself.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
-use super::contents::{Came, State, Tree};
+use super::contents::{State, Tree};
+use super::guard::{Measure, Verdict, judge};
 use super::leaf::Leaf;
 use super::report::{Approval, Guard, OnConflict, Why};
 use crate::name::GuestPath;
@@ -63,8 +64,8 @@ pub(crate) struct Plan<'t> {
     pub(crate) held: BTreeSet<&'t GuestPath>,
     /// What an approval of the held removals must say.
     pub(crate) approval: Option<Approval>,
-    /// Whether the guard is sure that nothing is lost by accident, also if all that nobody knows were lost. None if it was not asked.
-    pub(crate) sure: Option<bool>,
+    /// Whether what would be held was approved.
+    pub(crate) approved: bool,
     /// Paths that are not known on one side, and what must wait for others. The base keeps what it has of them.
     pub(crate) open: BTreeSet<&'t GuestPath>,
     /// How many changes of ours theirs does not have.
@@ -78,8 +79,8 @@ pub(crate) struct Rules<'r> {
     pub(crate) guard: Guard,
     /// Whether a removal at this path must be held, however few there are.
     pub(crate) hold: &'r dyn Fn(&GuestPath) -> bool,
-    /// What a later call may remove: the guard counts it now.
-    pub(crate) waiting: &'r [Leaf],
+    /// How the guard measures a loss.
+    pub(crate) measure: Measure<'r>,
 }
 
 /// What is to be done to ours, so that it has the changes from `base` to `theirs`.
@@ -106,7 +107,7 @@ pub(crate) fn plan<'t>(base: &'t Tree, ours: &'t Tree, theirs: &'t Tree, rules: 
         }
     }
     plan.unblock(ours, on_conflict);
-    plan.hold(base, theirs, rules);
+    plan.hold(base, (ours, theirs), rules);
     plan.steps.sort_by_key(|step| step.act.phase());
     plan
 }
@@ -224,20 +225,25 @@ impl<'t> Plan<'t> {
     }
 
     /// Holds what the guard and the rules hold.
-    fn hold(&mut self, base: &Tree, theirs: &Tree, rules: Rules<'_>) {
-        let (many, everything) = match rules.guard {
-            Guard::Off => (false, false),
-            Guard::On | Guard::Approved(_) => self.judge(base, theirs, rules.waiting),
+    fn hold(&mut self, base: &Tree, sides: (&Tree, &Tree), rules: Rules<'_>) {
+        let verdict = match rules.guard {
+            Guard::Off => Verdict::default(),
+            Guard::On | Guard::Approved(_) => judge(base, sides, rules.measure),
         };
+        let Verdict { many, everything, .. } = verdict;
         let is_held = |step: &&Step<'_>| match step.act {
             Act::Remove(_) | Act::RemoveDirectory => many || everything || (rules.hold)(step.path),
             Act::Put { over: Some(_), keep: Keep::InTrash, .. } => everything,
             _ => false,
         };
         let held: Vec<&Step<'_>> = self.steps.iter().filter(is_held).collect();
+        if held.is_empty() {
+            return;
+        }
         let loss = |step: &&Step<'t>| (step.path, step.leaving(), step.arriving().is_some());
         let approval = Approval::of(held.iter().map(loss));
-        if held.is_empty() || rules.guard == Guard::Approved(approval) {
+        if rules.guard == Guard::Approved(approval) {
+            self.approved = true;
             return;
         }
         self.held = held.into_iter().map(|step| step.path).collect();
@@ -246,67 +252,6 @@ impl<'t> Plan<'t> {
         self.steps = steps;
         self.open.extend(waiting.into_iter().map(|step| step.path));
     }
-
-    /// Whether removals are suspiciously many, and whether nothing is as it was. What another name of theirs has now is no loss.
-    fn judge(&mut self, base: &Tree, theirs: &Tree, waiting: &[Leaf]) -> (bool, bool) {
-        let arriving: HashSet<&Leaf> = self.steps.iter().filter_map(Step::arriving).collect();
-        let goes = |leaf: &Leaf| *leaf != Leaf::Directory && !arriving.contains(leaf);
-        let mut lost: Vec<&GuestPath> = Vec::new();
-        for step in &self.steps {
-            if let Act::Remove(leaf) = step.act
-                && goes(leaf)
-            {
-                lost.push(step.path);
-            }
-        }
-        let waiting = waiting.iter().filter(|leaf| goes(leaf)).count();
-        let (many, everything) = (are_many(base, &lost, waiting), has_changed_throughout(base, theirs));
-        // What nobody can see now may be found to be gone by the next call, and what comes in this one must not hide that.
-        let unseen = base.leaves.iter().filter(|(path, leaf)| self.open.contains(*path) && goes(leaf));
-        lost.extend(unseen.map(|(path, _)| path));
-        self.sure = Some(!many && !everything && !are_many(base, &lost, 0));
-        (many, everything)
-    }
-}
-
-/// Whether `lost`, and as many as are `waiting`, are suspiciously many of what `base` has, or of what it had when the guard was
-/// last sure.
-fn are_many(base: &Tree, lost: &[&GuestPath], waiting: usize) -> bool {
-    let all = base.leaves.iter().filter(|(_, leaf)| **leaf != Leaf::Directory).map(|(path, _)| path);
-    let was = |path: &&GuestPath| base.since.get(*path) != Some(&Came::New);
-    let many = |lost: usize, all: usize| lost > 20 && lost > all / 2;
-    let whole = |lost: usize, all: usize| all >= 2 && lost >= all;
-    let now = (lost.len() + waiting, all.clone().count());
-    let then = (lost.iter().copied().filter(was).count() + waiting, all.filter(was).count());
-    many(now.0, now.1)
-        || whole(now.0, now.1)
-        || many(then.0, then.1)
-        || (base.doubted && whole(then.0, then.1))
-}
-
-/// Whether `theirs` has nothing of what `base` had, under any name: as if it had been encrypted or truncated, or were another tree.
-/// It takes as many files as tell that from somebody's work. Neither empty files nor links do.
-fn has_changed_throughout(base: &Tree, theirs: &Tree) -> bool {
-    const ENOUGH: usize = 20;
-    let is_content = |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { bytes: 1.., .. });
-    let all = base.leaves.iter().filter(is_content);
-    let mut had = all.clone().filter(|(path, _)| !base.since.contains_key(*path)).peekable();
-    let is_there = |(path, leaf): (&GuestPath, &Leaf)| {
-        theirs.leaves.get(path).is_some_and(|now| now.content() == leaf.content())
-    };
-    // Nearly always the first one is.
-    let is_as_it_was = match had.peek() {
-        Some(_) => had.clone().any(is_there),
-        None => all.clone().any(is_there),
-    };
-    if is_as_it_was || all.clone().count() < ENOUGH {
-        return false;
-    }
-    let there: HashSet<Leaf> = theirs.leaves.values().map(Leaf::content).collect();
-    let is_anywhere = |(_, leaf): (&GuestPath, &Leaf)| there.contains(&leaf.content());
-    let was = all.clone().filter(|(path, _)| base.since.get(*path) != Some(&Came::New));
-    let then = had.peek().is_some() && was.count() >= ENOUGH && !had.any(is_anywhere);
-    then || !all.clone().any(is_anywhere)
 }
 
 /// The steps that must wait for what is not done at `paths`, which are those there, beneath them and above them, and the others.

@@ -38,8 +38,8 @@ pub enum Guard {
     /// replaced either: somebody's work leaves something as it was, and what encrypts or truncates a tree does not. Where that is done
     /// a part at a time, with a merge after each, nothing is held.
     ///
-    /// What comes while something is held does not end that, nor does a look that does not see everything: it is measured by what there
-    /// was when nothing was lost, too.
+    /// Nothing that comes later ends a hold: from then on the loss is measured by what the base had at that time, too, until
+    /// everything is seen and is no such loss any more.
     #[default]
     On,
     /// None is held.
@@ -183,8 +183,8 @@ pub struct Merged {
     pub left: Leftovers,
     /// The base of the next merge from the same source.
     pub base: Tree,
-    /// Whether the guard is sure that nothing is lost by accident; none if it was not asked.
-    pub(crate) sure: Option<bool>,
+    /// Whether what would be held was approved.
+    pub(crate) approved: bool,
 }
 
 impl Merged {

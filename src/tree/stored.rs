@@ -9,15 +9,16 @@
 
 use sha2::{Digest as _, Sha256};
 
-use super::contents::{Came, Tree};
+use super::contents::Tree;
+use super::guard::Leaves;
 use super::leaf::{Leaf, unhex};
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 
 const TREE: &str = "beneath tree 3";
-const DOUBTED: &str = "doubted";
-const SINCE: [(&str, Came); 2] = [("new ", Came::New), ("changed ", Came::Changed)];
+/// What the guard measures by; the first line says that there is something.
+const REFERENCE: &str = "reference";
 
 /// Lines between the name of their format and a checksum.
 pub(crate) fn seal(format: &str, lines: impl IntoIterator<Item = String>) -> String {
@@ -52,6 +53,31 @@ pub(crate) fn decode_path(word: &str) -> Option<GuestPath> {
     GuestPath::try_from(unhex(word)?.as_slice()).ok()
 }
 
+fn encode_leaf((path, leaf): (&GuestPath, &Leaf)) -> String {
+    format!("{} {}", encode_path(path), leaf.encode())
+}
+
+fn decode_leaf(line: &str) -> Option<(GuestPath, Leaf)> {
+    let mut words = line.split_ascii_whitespace();
+    let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
+    Some((path, Leaf::decode(&mut words)?))
+}
+
+/// A line that says that there is a reference, and one for each leaf, each with `word` before it.
+pub(crate) fn encode_reference(word: &str, leaves: &Leaves) -> impl Iterator<Item = String> {
+    let entry = move |leaf| format!("{word} {}", encode_leaf(leaf));
+    std::iter::once(word.to_owned()).chain(leaves.iter().map(entry))
+}
+
+/// Reads the rest of such a line after the word.
+pub(crate) fn decode_reference(entry: &str, leaves: &mut Leaves) -> Option<()> {
+    if !entry.is_empty() {
+        let (path, leaf) = decode_leaf(entry)?;
+        leaves.insert(path, leaf);
+    }
+    Some(())
+}
+
 impl Tree {
     /// The tree as text, with a checksum. What was refused is not part of it.
     ///
@@ -67,12 +93,9 @@ impl Tree {
     /// ```
     #[must_use]
     pub fn encode(&self) -> String {
-        let doubted = self.doubted.then(|| DOUBTED.to_owned());
-        let word = |came| SINCE.iter().find(|(_, other)| *other == came).map_or("", |(word, _)| word);
-        let since = self.since.iter().map(|(path, came)| word(*came).to_owned() + &encode_path(path));
-        let leaves =
-            self.leaves.iter().map(|(path, leaf)| format!("{} {}", encode_path(path), leaf.encode()));
-        seal(TREE, doubted.into_iter().chain(since).chain(leaves))
+        let reference = self.reference.as_ref().map(|leaves| encode_reference(REFERENCE, leaves));
+        let leaves = self.leaves.iter().map(encode_leaf);
+        seal(TREE, reference.into_iter().flatten().chain(leaves))
     }
 
     /// Reads back what [`encode`](Self::encode) returned.
@@ -84,18 +107,11 @@ impl Tree {
         let parse = || {
             let mut tree = Self::default();
             for line in unseal(TREE, text.as_ref())? {
-                if line == DOUBTED {
-                    tree.doubted = true;
+                if let Some(entry) = line.strip_prefix(REFERENCE) {
+                    decode_reference(entry, tree.reference.get_or_insert_default())?;
                     continue;
                 }
-                let since = |(word, came)| Some((line.strip_prefix(word)?, came));
-                if let Some((path, came)) = SINCE.into_iter().find_map(since) {
-                    tree.since.insert(decode_path(path)?, came);
-                    continue;
-                }
-                let mut words = line.split_ascii_whitespace();
-                let path = decode_path(words.next()?).filter(|path| !path.is_top())?;
-                let leaf = Leaf::decode(&mut words)?;
+                let (path, leaf) = decode_leaf(line)?;
                 tree.has_room(&path).then(|| tree.add(path, leaf))?;
             }
             Some(tree)

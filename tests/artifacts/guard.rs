@@ -205,3 +205,117 @@ async fn trust_lists_after_every_call_that_was_not_complete() {
     assert_eq!(artifacts.pull(&plain()).await.unwrap().failed.total, 1);
     assert!(artifacts.mirror(&trust).await.unwrap().listed > 0);
 }
+
+/// Whatever the workspace was filled by: a guest encrypts it and leaves a note.
+#[tokio::test]
+async fn hold_lasts_whatever_the_workspace_was_filled_by() {
+    for filled_by in ["restore", "pull", "sync", "put"] {
+        let (source, home) = (support::memory(), Home::new());
+        let artifacts = home.artifacts(&source);
+        for n in 0..30 {
+            let name = format!("f{n}");
+            match filled_by {
+                "put" => {
+                    let path = beneath::GuestPath::new(&name).unwrap();
+                    assert!(artifacts.put(&path, format!("{n}")).await.unwrap().is_complete());
+                }
+                _ => support::put_object(&source, &name, format!("{n}").as_bytes()).await,
+            }
+        }
+        let filled = match filled_by {
+            "restore" => artifacts.restore().await,
+            "pull" => artifacts.pull(&plain()).await,
+            _ => artifacts.sync(&plain()).await,
+        };
+        assert!(filled.unwrap().is_complete(), "{filled_by}");
+        encrypt(&home, 30);
+        fs::write(home.workspace("note"), "pay").unwrap();
+        for uploaded in [1, 0, 0] {
+            let report = artifacts.mirror(&plain()).await.unwrap();
+            assert_eq!((report.uploaded, report.held_back()), (uploaded, 30), "{filled_by}: {report:?}");
+        }
+    }
+}
+
+/// A mirror sees what the store has lost, and what it puts does not hide that from the next pull.
+#[tokio::test]
+async fn mirror_does_not_hide_a_loss_of_the_store() {
+    let (home, source, artifacts) = mirrored(20).await;
+    encrypt_objects(&source, 20).await;
+    fs::write(home.workspace("mine"), "mine").unwrap();
+    assert_eq!(artifacts.mirror(&plain()).await.unwrap().uploaded, 1);
+    assert_eq!(artifacts.pull(&plain()).await.unwrap().held_back(), 20);
+
+    for (files, gone, new) in [(60, 31, 20), (5, 5, 1), (1, 1, 1)] {
+        let (home, source, artifacts) = mirrored(files).await;
+        for n in 0..gone {
+            support::delete_key(&source, &format!("{}f{n}", support::prefix())).await;
+        }
+        for n in 0..new {
+            fs::write(home.workspace(&format!("mine-{n}")), "mine").unwrap();
+        }
+        assert_eq!(artifacts.mirror(&plain()).await.unwrap().uploaded, new);
+        for _ in 0..2 {
+            let report = artifacts.pull(&plain()).await.unwrap();
+            assert_eq!((report.removed, report.held_back()), (0, gone), "{files}: {report:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn restore_ends_no_hold() {
+    let (home, source, artifacts) = mirrored(20).await;
+    encrypt(&home, 20);
+    fs::write(home.workspace("note"), "pay").unwrap();
+    assert_eq!(artifacts.mirror(&plain()).await.unwrap().held_back(), 20);
+    assert_eq!(artifacts.restore().await.unwrap().conflicts.len(), 20);
+    for path in home.tree().keys().filter(|path| path.contains("theirs")) {
+        fs::remove_file(home.workspace(path)).unwrap();
+    }
+    assert_eq!(artifacts.mirror(&plain()).await.unwrap().held_back(), 20);
+    assert_eq!(support::objects(&source).await["f0"], b"0");
+}
+
+/// What is kept anyway is no loss: whoever rotates files can go on working.
+#[tokio::test]
+async fn deletions_that_are_kept_hold_no_work() {
+    let keep = plain().with_deletions(Deletions::Keep);
+    let (home, source, artifacts) = mirrored(20).await;
+    for n in 0..20 {
+        fs::remove_file(home.workspace(&format!("f{n}"))).unwrap();
+        fs::write(home.workspace(&format!("g{n}")), format!("new {n}")).unwrap();
+    }
+    let report = artifacts.mirror(&keep).await.unwrap();
+    assert_eq!((report.uploaded, report.held_back()), (20, 20), "{report:?}");
+    fs::write(home.workspace("g0"), "edited").unwrap();
+    let report = artifacts.mirror(&keep).await.unwrap();
+    assert_eq!((report.uploaded, report.held_back()), (1, 20), "{report:?}");
+    assert_eq!(support::objects(&source).await["g0"], b"edited");
+}
+
+#[tokio::test]
+async fn approval_ends_a_hold_also_where_something_cannot_be_seen() {
+    let (home, _source, artifacts) = mirrored(26).await;
+    encrypt(&home, 25);
+    fs::remove_file(home.workspace("f25")).unwrap();
+    drop(UnixListener::bind(home.workspace("f25")).unwrap());
+    let held = artifacts.mirror(&plain()).await.unwrap().held;
+    assert_eq!(artifacts.mirror(&approved(held[0].approval)).await.unwrap().uploaded, 25);
+    for text in ["one", "two"] {
+        fs::write(home.workspace("f0"), text).unwrap();
+        let report = artifacts.mirror(&plain()).await.unwrap();
+        assert_eq!((report.uploaded, report.held_back()), (1, 0), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn work_of_another_host_is_no_loss_of_this_one() {
+    let (home, source, artifacts) = mirrored(25).await;
+    for n in 0..24 {
+        support::put_object(&source, &format!("f{n}"), format!("theirs {n}").as_bytes()).await;
+    }
+    assert_eq!(artifacts.pull(&plain()).await.unwrap().placed, 24);
+    fs::write(home.workspace("f24"), "mine").unwrap();
+    let report = artifacts.mirror(&plain()).await.unwrap();
+    assert!(report.is_complete() && report.uploaded == 1, "{report:?}");
+}

@@ -5,6 +5,7 @@ mod answers;
 mod bucket;
 mod budget;
 mod bundle;
+mod choices;
 #[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;
 mod conditions;
@@ -19,6 +20,7 @@ mod findings;
 mod flaws;
 mod guard;
 mod http;
+mod kept;
 mod keys;
 mod kill;
 mod memory;

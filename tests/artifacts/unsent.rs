@@ -148,6 +148,9 @@ async fn what_may_have_come_through_is_in_doubt() {
         assert_ne!(bucket.object("a").as_deref(), Some(&b"a"[..]), "{last:?}");
         fs::write(home.workspace("a"), "a").unwrap();
         assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["a"]), "{last:?}");
+        // Another store knows nothing of that.
+        mirror(&home.artifacts(&support::memory())).await;
+        assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["a"]), "{last:?}");
         fails.store(false, Ordering::SeqCst);
         mirror(&artifacts).await;
         assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty(), "{last:?}");

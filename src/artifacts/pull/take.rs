@@ -16,7 +16,7 @@ use futures_util::stream::{self, StreamExt as _};
 use super::fetch::Fetcher;
 use super::stage::Stage;
 use crate::artifacts::Artifacts;
-use crate::artifacts::disk::{blocking, sweep};
+use crate::artifacts::disk::blocking;
 use crate::artifacts::options::{Deletions, SyncOptions};
 use crate::artifacts::patience::Patience;
 use crate::artifacts::progress::{Event, Step};
@@ -27,7 +27,7 @@ use crate::artifacts::store::{Head, is_transient};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::{Guard, Leaf, MergePlaces, Merged, Rules, Staged, Theirs, Tree, Why, merge_trees};
+use crate::tree::{Guard, Leaf, Measure, MergePlaces, Merged, Rules, Staged, Theirs, Tree, Why, merge_trees};
 
 /// Objects written to staging in one go.
 const BATCH: usize = 64;
@@ -73,7 +73,6 @@ impl Artifacts {
             let staged = Staged { root: &staged, all: &all };
             let turn = turn.merge(staged, records, &waiting, (&options, guard))?;
             Stage::clear(&turn.desk.places)?;
-            sweep(&turn.desk.trash)?;
             Ok(turn)
         })
         .await
@@ -268,7 +267,6 @@ impl Turn {
         waiting: &[Leaf],
         (options, guard): (&SyncOptions, Guard),
     ) -> Result<Self> {
-        self.base.take();
         let (mut ids, mut own) = (BTreeMap::new(), Vec::new());
         for Record { path, leaf, version, mode, file } in records {
             // It stays the same file when it gets its name, and is found by that if the guest moves it.
@@ -292,15 +290,18 @@ impl Turn {
         let (was, theirs) = (base.tree(Side::Here), remote.tree(base, contents));
         // A directory that is left out here may be a file there, which is not.
         let hidden = theirs.iter().filter(|(path, _)| local.tree.is_unknown(path)).count() as u64;
-        let keeps = options.deletions == Deletions::Keep || remote.is_empty();
-        let rules = Rules { on_conflict: options.on_conflict(), guard, hold: &|_| keeps, waiting };
+        let keeps = options.deletions == Deletions::Keep;
+        let measure = Measure { waiting, fewest: remote.fewest(), ..options.measure() };
+        let rules = Rules { on_conflict: options.on_conflict(), guard, hold: &|_| keeps, measure };
         let ours = &desk.places.workspace;
         let places =
             MergePlaces { theirs: Theirs::Moved(staged), ours, work: &desk.work, trash: &desk.trash };
         let merged =
             merge_trees((&was, &local.tree, &theirs), rules, places, Merged::default(), &|_| Ok(()))?;
         let known = self.next(&merged.base, &theirs, &ids);
-        self.base.judged(Side::Here, merged.sure);
+        if merged.approved {
+            self.base.notes.references.remove(&Side::Here);
+        }
         self.base.replace(known);
         for conflict in &merged.conflicts {
             if let (Why::BothChanged | Why::Kinds, Some(beside)) = (conflict.why, &conflict.beside) {

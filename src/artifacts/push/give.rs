@@ -20,7 +20,7 @@ use crate::artifacts::state::{Intents, Known, Log, Planned, Record, Uploads};
 use crate::artifacts::sync::Turn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
-use crate::tree::{Act, Conflict, Leaf, OnConflict, Plan, Rules, Whose, Why, beside, plan};
+use crate::tree::{Act, Conflict, Leaf, OnConflict, Plan, Rules, Tree, Whose, Why, beside, plan};
 
 /// What is to be done to the store.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ struct Work {
     /// How many paths differ still afterwards.
     pending: u64,
     held: Option<Held>,
-    /// Whether the guard is sure that nothing is lost by accident.
-    sure: Option<bool>,
+    /// Whether what would be held was approved.
+    approved: bool,
     conflicts: Vec<Conflict>,
     left: Vec<(GuestPath, Error)>,
 }
@@ -75,7 +75,9 @@ impl Artifacts {
         let room = Room::beside(&self.client.limits, staying.map(|(_, object)| object.size));
         let uploader = Uploader::new(&self.client, &turn.desk.places, room, uploads, began);
         uploader.discard_abandoned().await;
-        turn.base.judged(Side::There, work.sure);
+        if work.approved {
+            turn.base.notes.references.remove(&Side::There);
+        }
         turn.adopt();
         turn.report.pending = work.pending;
         if !work.is_empty() {
@@ -293,13 +295,13 @@ impl Turn {
         let keeps = options.deletions == Deletions::Keep;
         let hold = |path: &GuestPath| keeps || self.has_alone(path) || local.may_hide(base.get(path));
         let on_conflict = OnConflict::KeepTarget;
-        let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, waiting: &[] };
-        let Plan { steps, conflicts, held, approval, sure, open, ours_only } =
+        let rules = Rules { on_conflict, guard: options.guard(), hold: &hold, measure: options.measure() };
+        let Plan { steps, conflicts, held, approval, approved, open, ours_only } =
             plan(&was, &there, &local.tree, rules);
         // What nobody has read is no file here, and so in none of the steps.
         let unread = remote.objects.keys().filter(|path| there.get(path).is_none() && !open.contains(path));
         let pending = ours_only + open.len() as u64 + unread.count() as u64;
-        let mut work = Work { pending, sure, ..Work::default() };
+        let mut work = Work { pending, approved, ..Work::default() };
         let over = |path: &GuestPath| {
             let leaf = there.get(path)?.clone();
             let (version, mode) = remote.version(base, contents, path);
@@ -320,19 +322,11 @@ impl Turn {
             }
         }
         if self.attributes {
-            // Another mode alone is no other content, and yet goes to the store.
-            let is_other = |path: &GuestPath| {
-                let (_, was) = remote.version(base, contents, path);
-                was.is_some() && local.mode(path).is_some_and(|mode| Some(mode) != was)
+            let put = |path: &GuestPath| {
+                let leaf = local.tree.get(path)?.clone();
+                Some(Job { path: path.clone(), to: path.clone(), over: over(path), leaf })
             };
-            let unchanged = local.tree.iter().filter(|(path, leaf)| there.get(path) == Some(leaf));
-            let put = |(path, leaf): (&GuestPath, &Leaf)| Job {
-                path: path.clone(),
-                to: path.clone(),
-                over: over(path),
-                leaf: leaf.clone(),
-            };
-            work.puts.extend(unchanged.filter(|(path, _)| is_other(path)).map(put));
+            work.puts.extend(self.modes(&there).filter_map(put));
         } else {
             work.left.extend(local.unkept().map(|(path, error)| (path.clone(), error)));
         }
@@ -350,6 +344,17 @@ impl Turn {
             work.held = Some(Held { side: Side::There, paths, approval });
         }
         work
+    }
+
+    /// The files that differ from `there` in their mode alone, if the store keeps that. It is no other content, and yet goes there.
+    pub(in crate::artifacts) fn modes<'t>(&'t self, there: &'t Tree) -> impl Iterator<Item = &'t GuestPath> {
+        let Self { base, local, remote, contents, attributes, .. } = self;
+        let is_other = move |path: &GuestPath| {
+            let (_, was) = remote.version(base, contents, path);
+            *attributes && was.is_some() && local.mode(path).is_some_and(|mode| Some(mode) != was)
+        };
+        let unchanged = local.tree.iter().filter(|(path, leaf)| there.get(path) == Some(leaf));
+        unchanged.map(|(path, _)| path).filter(move |path| is_other(path))
     }
 
     /// Whether the second version of a conflict at `path` is here and cannot be sent: the store has it at `path` alone.

@@ -20,7 +20,10 @@ use crate::artifacts::report::Side;
 use crate::error::{ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::root::{Metadata, Root};
-use crate::tree::{Came, Leaf, Stamp, Tree, decode_path, encode_path, nanoseconds, seal, unseal};
+use crate::tree::{
+    Leaf, Leaves, Stamp, Tree, decode_path, decode_reference, encode_path, encode_reference, nanoseconds,
+    seal, unseal,
+};
 
 const FORMAT: &str = "beneath base 4";
 /// What a reader must understand besides the format; nothing yet.
@@ -28,8 +31,8 @@ const NEEDS: &str = "needs";
 const BOUND: &str = "bound";
 const CONFLICT: &str = "conflict ";
 const LOST: &str = "lost ";
-/// That a guard is in doubt, by the side that it guards.
-const DOUBTS: [(Side, &str); 2] = [(Side::Here, "doubt here"), (Side::There, "doubt there")];
+/// What a guard measures by, by the side that it guards.
+const REFERENCES: [(Side, &str); 2] = [(Side::Here, "reference-here"), (Side::There, "reference-there")];
 /// Largest base read.
 const BASE_MAX: u64 = 4 << 30;
 
@@ -71,10 +74,8 @@ pub(crate) struct Notes {
     pub(crate) conflicts: BTreeMap<GuestPath, GuestPath>,
     /// What the store was seen not to have in the version that is known.
     pub(crate) lost: Paths,
-    /// The sides whose guard was not sure the last time that nothing is lost by accident.
-    doubts: BTreeSet<Side>,
-    /// By the side: what has come since its guard was last sure. Nothing is noted of the workspace's while it is not in doubt.
-    since: BTreeMap<Side, BTreeMap<GuestPath, Came>>,
+    /// By the side that is guarded: what there was when a loss on the other began to look like an accident.
+    pub(crate) references: BTreeMap<Side, Leaves>,
 }
 
 /// All that is known, by path.
@@ -83,8 +84,6 @@ pub(crate) struct Base {
     binding: Binding,
     known: BTreeMap<GuestPath, Known>,
     pub(crate) notes: Notes,
-    /// Whether what comes now comes from elsewhere, so that it says nothing about the workspace.
-    taking: bool,
     /// Whether there is a base that does not fit.
     misfit: bool,
     /// The checksum of what is on disk.
@@ -115,7 +114,7 @@ impl Base {
 
     fn none(binding: Binding) -> Self {
         let (known, notes) = (BTreeMap::new(), Notes::default());
-        Self { binding, known, notes, taking: false, misfit: false, written: String::new(), whole: false }
+        Self { binding, known, notes, misfit: false, written: String::new(), whole: false }
     }
 
     /// The same binding, with nothing known.
@@ -145,11 +144,9 @@ impl Base {
 
     /// Notes that the store is about to become something else.
     pub(crate) fn doubt(&mut self, state: &Root) -> Result<()> {
-        if self.whole {
-            forget(state, self.binding.whole_file())?;
-        }
         self.whole = false;
-        Ok(())
+        // Also one that does not fit what is written now: it may fit again later.
+        forget(state, self.binding.whole_file())
     }
 
     /// Writes what is known, unless it is on disk already.
@@ -161,8 +158,7 @@ impl Base {
             let stamp = stamp.as_ref().map_or_else(|| "-".to_owned(), |stamp| encode_stamp(stamp));
             let etag = encode_version(version.etag.as_deref());
             let (put_at, mode) = (encode_time(version.put_at), encode_number(*mode));
-            let since = self.notes.encode_since(path);
-            format!("{} {} {etag} {put_at} {mode} {file} {stamp} {since}", encode_path(path), leaf.encode())
+            format!("{} {} {etag} {put_at} {mode} {file} {stamp}", encode_path(path), leaf.encode())
         });
         let text = seal(FORMAT, head.into_iter().chain(self.notes.lines()).chain(known));
         let sum = checksum(&text);
@@ -187,9 +183,8 @@ impl Base {
     }
 
     pub(crate) fn insert(&mut self, path: GuestPath, known: Known) {
-        let before = self.known.insert(path.clone(), known);
         self.notes.lost.remove(&path);
-        self.note(&path, before.as_ref());
+        self.known.insert(path, known);
     }
 
     pub(crate) fn remove(&mut self, path: &GuestPath) {
@@ -201,40 +196,6 @@ impl Base {
         let before = std::mem::replace(&mut self.known, known);
         let version = |known: Option<&Known>| known.map(|known| known.version.clone());
         self.notes.lost.retain(|path| version(before.get(path)) == version(self.known.get(path)));
-        if self.taking || !self.notes.doubts.is_empty() {
-            let paths: Vec<GuestPath> = self.known.keys().cloned().collect();
-            paths.iter().for_each(|path| self.note(path, before.get(path)));
-        }
-    }
-
-    /// Notes that what is at `path` has come, of which this was known before.
-    fn note(&mut self, path: &GuestPath, before: Option<&Known>) {
-        let leaf = |known: &Known| known.leaf.clone();
-        let now = self.known.get(path).map(leaf);
-        let Some(came) = Came::of(before.map(leaf).as_ref(), now.as_ref()) else { return };
-        for (side, _) in DOUBTS {
-            if self.notes.doubts.contains(&side) || (side == Side::There && self.taking) {
-                self.notes.since.entry(side).or_default().entry(path.clone()).or_insert(came);
-            }
-        }
-    }
-
-    /// What comes from now on is no work of the guest's: it must not make it look as if more of the workspace were as it was.
-    pub(crate) fn take(&mut self) {
-        self.taking = true;
-    }
-
-    /// Notes whether the guard of a side was sure; nothing if it was not asked. Until it is, what comes does not count for it.
-    pub(crate) fn judged(&mut self, side: Side, sure: Option<bool>) {
-        match sure {
-            Some(true) => {
-                self.notes.doubts.remove(&side);
-                self.notes.since.remove(&side);
-                self.taking &= side != Side::There;
-            }
-            Some(false) => drop(self.notes.doubts.insert(side)),
-            None => {}
-        }
     }
 
     /// Whether an object of this version and size is the one that is known.
@@ -244,9 +205,7 @@ impl Base {
 
     /// What both had, as a tree that guards this side. What does not fit together is left out.
     pub(crate) fn tree(&self, side: Side) -> Tree {
-        let mut tree = Tree::default();
-        let since = self.notes.since.get(&side).cloned().unwrap_or_default();
-        tree.came(since, self.notes.doubts.contains(&side));
+        let mut tree = Tree::default().with_reference(self.notes.references.get(&side).cloned());
         // From the deepest: a directory that was empty may have had something in it since.
         for (path, known) in self.known.iter().rev() {
             if tree.has_room(path) {
@@ -261,33 +220,10 @@ impl Notes {
     fn lines(&self) -> impl Iterator<Item = String> {
         let conflict = |(path, beside)| format!("{CONFLICT}{} {}", encode_path(path), encode_path(beside));
         let lost = |path| format!("{LOST}{}", encode_path(path));
-        let doubts = DOUBTS.into_iter().filter(|(side, _)| self.doubts.contains(side));
-        let doubts = doubts.map(|(_, line)| line.to_owned());
-        self.conflicts.iter().map(conflict).chain(self.lost.iter().map(lost)).chain(doubts)
-    }
-
-    /// A letter for each side.
-    fn encode_since(&self, path: &GuestPath) -> String {
-        let letter = |(side, _)| match self.since.get(&side).and_then(|since| since.get(path)) {
-            None => '-',
-            Some(Came::New) => 'n',
-            Some(Came::Changed) => 'c',
-        };
-        DOUBTS.into_iter().map(letter).collect()
-    }
-
-    fn decode_since(&mut self, path: &GuestPath, letters: &str) -> Option<()> {
-        let mut letters = letters.chars();
-        for (side, _) in DOUBTS {
-            let came = match letters.next()? {
-                '-' => continue,
-                'n' => Came::New,
-                'c' => Came::Changed,
-                _ => return None,
-            };
-            self.since.entry(side).or_default().insert(path.clone(), came);
-        }
-        letters.next().is_none().then_some(())
+        let references = REFERENCES
+            .into_iter()
+            .filter_map(|(side, word)| Some(encode_reference(word, self.references.get(&side)?)));
+        self.conflicts.iter().map(conflict).chain(self.lost.iter().map(lost)).chain(references.flatten())
     }
 
     /// Takes a line that is none of a path; none if it is not understood.
@@ -298,7 +234,9 @@ impl Notes {
         } else if let Some(path) = line.strip_prefix(LOST) {
             self.lost.insert(decode_path(path)?);
         } else {
-            self.doubts.insert(DOUBTS.into_iter().find(|(_, doubt)| line == *doubt)?.0);
+            let entry = |(side, word)| Some((side, line.strip_prefix(word)?));
+            let (side, entry) = REFERENCES.into_iter().find_map(entry)?;
+            decode_reference(entry, self.references.entry(side).or_default())?;
         }
         Some(())
     }
@@ -336,7 +274,6 @@ fn parse(text: &str, binding: &Binding) -> Option<(BTreeMap<GuestPath, Known>, N
             "-" => None,
             numbers => Some(Box::new(decode_stamp(numbers)?)),
         };
-        notes.decode_since(&path, words.next()?)?;
         known.insert(path, Known { leaf, version, mode, file, stamp });
     }
     Some((known, notes))
@@ -378,11 +315,8 @@ mod tests {
         base.insert(path(b"c"), Known { version: Version::default(), mode: None, file: None, ..known });
         base.notes.conflicts.insert(path(b"c"), path(b"c.theirs-00112233"));
         base.notes.lost.insert(path(b"c"));
-        base.judged(Side::There, Some(false));
-        base.insert(path(b"d"), base.get(&path(b"c")).unwrap().clone());
-        base.judged(Side::Here, Some(false));
-        let other = Leaf::File { bytes: 4, sha256: [8; 32], execute: false };
-        base.insert(path(b"c"), Known { leaf: other, ..base.get(&path(b"c")).unwrap().clone() });
+        base.notes.references.insert(Side::There, Leaves::from([(path(b"d e"), leaf)]));
+        base.notes.references.insert(Side::Here, Leaves::new());
         base.write(&state).unwrap();
         (dir, state, base)
     }
@@ -392,12 +326,7 @@ mod tests {
         let (_dir, state, base) = stored();
         let read = Base::read(&state, Binding::for_tests("a")).unwrap();
         assert_eq!((&read.known, &read.notes), (&base.known, &base.notes));
-        let came = |side| read.notes.since[&side].values().copied().collect::<Vec<_>>();
-        assert_eq!(
-            (came(Side::There), came(Side::Here)),
-            (vec![Came::Changed, Came::New], vec![Came::Changed])
-        );
-        assert!(read.notes.doubts.len() == 2 && !read.is_misfit());
+        assert!(read.notes.references.len() == 2 && !read.is_misfit());
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Binding {
         &self.file
     }
 
+    /// Where it is noted what is about to be put and deleted.
+    pub(super) fn intents_file(&self) -> String {
+        self.file.replacen("base", "push", 1)
+    }
+
     /// Where the checksum of a whole base is.
     pub(super) fn whole_file(&self) -> String {
         self.file.replacen("base", "whole", 1)

@@ -2,8 +2,9 @@
 //!
 //! Problem: a host that dies forgets what it has done, and then takes its own object, or its own deletion, for another host's.
 //!
-//! Defence: a hash is noted before each put, and a deletion before it is made; both are removed when the base knows. Like the base, the notes belong to one
-//! store and one directory: in another directory the file that was put was never seen to be deleted.
+//! Defence: a hash is noted before each put, and a deletion before it is made; both are removed when the base knows. Like the
+//! base, the notes belong to one store and one directory: in another directory the file that was put was never seen to be
+//! deleted.
 //!
 //! What remains: another host that puts the very same content is taken for this one, which changes nothing.
 
@@ -20,7 +21,6 @@ use crate::name::GuestPath;
 use crate::root::Root;
 use crate::tree::{Digest, decode_path, encode_path};
 
-const INTENTS: &str = "push.log";
 /// In place of a hash: a deletion. No content has this hash that anybody could find.
 const GONE: Digest = [0; 32];
 
@@ -34,8 +34,9 @@ pub(crate) struct Intents {
 
 impl Intents {
     pub(crate) fn open(state: &Root, binding: &Binding) -> Result<Self> {
+        let file = binding.intents_file();
         let mut earlier: HashMap<GuestPath, Vec<Digest>> = HashMap::new();
-        let mut lines = lines::read(state, INTENTS)?.into_iter().flatten().map_while(Result::ok);
+        let mut lines = lines::read(state, &file)?.into_iter().flatten().map_while(Result::ok);
         if lines.next().is_some_and(|first| first == binding.line()) {
             for line in lines {
                 let Some((digest, path)) = line.split_once(' ') else { continue };
@@ -44,9 +45,9 @@ impl Intents {
                 }
             }
         } else {
-            state.replace(INTENTS, format!("{}\n", binding.line()))?;
+            state.replace(&file, format!("{}\n", binding.line()))?;
         }
-        let (file, binding) = (lines::append(state, INTENTS)?, binding.clone());
+        let (file, binding) = (lines::append(state, &file)?, binding.clone());
         Ok(Self { binding, earlier, now: Mutex::new((file, Vec::new())) })
     }
 
@@ -57,7 +58,7 @@ impl Intents {
     pub(crate) fn note(&self, path: &GuestPath, digest: &Digest) -> Result<()> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.1.push((path.clone(), *digest));
-        lines::write(&mut now.0, INTENTS, &line(path, digest))
+        lines::write(&mut now.0, &self.binding.intents_file(), &line(path, digest))
     }
 
     /// Notes that the objects at `paths` are about to be deleted.
@@ -68,7 +69,7 @@ impl Intents {
             now.1.push((path.clone(), GONE));
             lines.push_str(&line(path, &GONE));
         }
-        lines::write(&mut now.0, INTENTS, &lines)
+        lines::write(&mut now.0, &self.binding.intents_file(), &lines)
     }
 
     /// Whether all calls that came before have ended, and nothing of them is in doubt.
@@ -89,9 +90,9 @@ impl Intents {
         paths.iter().for_each(|path| drop(self.earlier.remove(path)));
         self.write(state)?;
         let now = self.now.get_mut().unwrap_or_else(PoisonError::into_inner);
-        now.0 = lines::append(state, INTENTS)?;
+        now.0 = lines::append(state, &self.binding.intents_file())?;
         let again: String = now.1.iter().map(|(path, digest)| line(path, digest)).collect();
-        lines::write(&mut now.0, INTENTS, &again)
+        lines::write(&mut now.0, &self.binding.intents_file(), &again)
     }
 
     /// Forgets all but what concerns paths that are `kept`, once the base has the rest. Nothing is noted after it.
@@ -102,7 +103,7 @@ impl Intents {
         }
         self.earlier.retain(|path, _| kept(path));
         match self.earlier.is_empty() {
-            true => forget(state, INTENTS),
+            true => forget(state, self.binding.intents_file()),
             false => self.write(state),
         }
     }
@@ -112,7 +113,10 @@ impl Intents {
             .earlier
             .iter()
             .flat_map(|(path, digests)| digests.iter().map(move |digest| line(path, digest)));
-        state.replace(INTENTS, format!("{}\n{}", self.binding.line(), lines.collect::<String>()))
+        state.replace(
+            self.binding.intents_file(),
+            format!("{}\n{}", self.binding.line(), lines.collect::<String>()),
+        )
     }
 }
 

@@ -42,11 +42,9 @@ impl NewLines {
 
 /// The lines of `name`, if there is such a file. A line without its end was being written when the host died, and is
 /// left out.
-pub(super) fn read(
-    state: &Root,
-    name: &'static str,
-) -> Result<Option<impl Iterator<Item = Result<String>> + use<>>> {
-    let mut file = match state.open_contained(name) {
+pub(super) fn read(state: &Root, name: &str) -> Result<Option<impl Iterator<Item = Result<String>> + use<>>> {
+    let name = name.to_owned();
+    let mut file = match state.open_contained(&name) {
         Ok(file) => BufReader::new(file),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -56,7 +54,7 @@ pub(super) fn read(
         match file.read_line(&mut line) {
             Ok(_) if line.pop() == Some('\n') => Some(Ok(line)),
             Ok(_) => None,
-            Err(error) => Some(Err(failed("read", name, error))),
+            Err(error) => Some(Err(failed("read", &name, error))),
         }
     })))
 }

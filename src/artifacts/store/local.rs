@@ -14,6 +14,7 @@
 //! [`LocalFileSystem`]: https://docs.rs/object_store/latest/object_store/local/struct.LocalFileSystem.html
 
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use rustix::fs::fstatvfs;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, mpsc};
 
@@ -88,7 +90,11 @@ impl Backend for Local {
 
     fn identity(&self) -> String {
         match self.0.metadata(".") {
-            Ok(top) => format!("directory {}:{}:{:?}", top.dev(), top.ino(), top.created()),
+            // Not by the number of the device, which is another one after a reboot.
+            Ok(top) => {
+                let system = fstatvfs(self.0.as_fd()).map_or(0, |system| system.f_fsid);
+                format!("directory {system:x}:{}:{:?}", top.ino(), top.created())
+            }
             Err(_) => "directory".to_owned(),
         }
     }

@@ -10,7 +10,8 @@ use crate::session::sweep::{Sweep, Swept};
 
 impl Outbox {
     /// Removes what nobody has touched for `older_than`: messages in the outbox, pending claims, and the remains of
-    /// interrupted removals. Messages that failed for good, or were never asked for, end here.
+    /// interrupted removals. Messages that failed for good, or were never asked for, end here. What a merge has displaced
+    /// stays for a day at least.
     ///
     /// All of it together takes no longer than the config's [budget](crate::SessionsConfig::with_budget) and the removal
     /// of one entry; what was not looked at by then is [reported](Swept::out_of_time).
