@@ -72,7 +72,7 @@
 //! | in [`put`](Mailbox::put), while attachments are written | whole files in the inbox, no row | the next `put` of that id finds them and adds the rest and the row; without one, [`Inbox::sweep`](crate::session::Inbox::sweep) removes them |
 //! | in `put`, in the transaction | files, and a journal in the share | the next call of the host rolls it back; until then the guest, which cannot, may fail to read |
 //! | in `put`, after it | files and row | `put` of that id reports that it [was there](Put::how) |
-//! | in [`mark`](Mailbox::mark), before its transaction ends | the state of before | the message is taken again |
+//! | in [`mark`](Mailbox::mark), before its transaction ends | the previous state | the message is taken again |
 //! | in `mark`, after it | the mark, and not yet the guest's copy of it | the next [`open`](Mailbox::open) completes it |
 //! | in [`set_routing`](Mailbox::set_routing), between the two | the new routing, and the guest's copy of the old one | likewise |
 //! | in [`sweep`](Mailbox::sweep), between its three transactions | the marks, and not all of the guest's copies of them | the next `open` writes these again, and the next `sweep` removes both |

@@ -30,7 +30,7 @@ impl Patience {
     /// The result of `call`, which is about `path`.
     pub(crate) async fn call<T>(&self, path: &GuestPath, call: impl Future<Output = Result<T>>) -> Result<T> {
         if self.since().is_some_and(|since| since.elapsed() > self.whole) {
-            return Err(Error::new("ask for", path, ErrorKind::Io).with_detail("the store is gone"));
+            return Err(Error::new("ask for", path, ErrorKind::Io).with_detail("the store does not respond"));
         }
         let result = call.await;
         let mut since = self.since();

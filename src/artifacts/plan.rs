@@ -1,10 +1,12 @@
 //! What a call would do.
 
+use std::path::Path;
+
 use super::Artifacts;
 use super::options::{Deletions, Prefer, SyncOptions};
 use super::report::Side;
 use super::sync::{Turn, Writes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::GuestPath;
 use crate::report::Leftovers;
 use crate::tree::{Act, Leaf, Measure, OnConflict, Plan, Rules, Why, plan};
@@ -30,6 +32,19 @@ pub struct SyncPlan {
     pub held: Vec<GuestPath>,
     /// What would be refused.
     pub left: Leftovers,
+}
+
+impl SyncPlan {
+    /// Whether both sides would hold the same afterwards, as far as that can be said before anything is done.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.conflicts.is_empty() && self.held.is_empty() && self.left.is_empty()
+    }
+
+    /// What would be refused, and why: the first of [`left`](Self::left).
+    pub fn refused(&self) -> impl Iterator<Item = (&Path, &Error)> {
+        self.left.iter()
+    }
 }
 
 impl Artifacts {

@@ -1,7 +1,7 @@
 //! The calls that bring a workspace and a store together.
 //!
-//! Problem: a file that one side lacks was deleted there, or never was there. Whoever cannot tell the two apart either loses
-//! files or brings deleted ones back; whoever copies one side over the other loses what only that had.
+//! Problem: a file that one side lacks was deleted there, or never was there. Code that cannot distinguish the two either loses
+//! files or brings deleted ones back; code that copies one side over the other loses what only that had.
 //!
 //! Defence: three trees are compared by one function, [`tree::plan`](crate::tree): what both sides had when this host last
 //! knew (the *base*), the workspace by a look at it, and the store by its listing. What only one side has changed goes to the

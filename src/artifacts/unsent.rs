@@ -34,7 +34,7 @@ pub struct Unsent {
 impl Unsent {
     /// Whether the store has all of it. Where workspaces contain what is never sent, look at [`paths`](Self::paths) instead.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.paths.is_empty() && self.left.is_empty()
     }
 
@@ -73,10 +73,10 @@ impl Artifacts {
     /// session.workspace().write_exclusive("report.txt", "done")?;
     ///
     /// assert_eq!(artifacts.unsent(Hashing::Never)?.paths, [GuestPath::new("report.txt")?]);
-    /// assert!(sessions.remove_if(&id, || Ok(artifacts.unsent(Hashing::Never)?.is_empty()))?.is_none());
+    /// assert!(sessions.remove_if(&id, || Ok(artifacts.unsent(Hashing::Never)?.is_complete()))?.is_none());
     ///
     /// assert!(artifacts.mirror(&SyncOptions::default()).await?.is_complete());
-    /// assert!(sessions.remove_if(&id, || Ok(artifacts.unsent(Hashing::Never)?.is_empty()))?.is_some());
+    /// assert!(sessions.remove_if(&id, || Ok(artifacts.unsent(Hashing::Never)?.is_complete()))?.is_some());
     /// # Ok(())
     /// # }
     /// ```

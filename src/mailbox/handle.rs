@@ -263,7 +263,7 @@ impl Mailbox {
         }
     }
 
-    /// Completes the copies, if some could not be written. It waits for no guest: whoever asks will ask again.
+    /// Completes the copies, if some could not be written. It waits for no guest: the caller will retry.
     pub(super) fn catch_up(&self) {
         if self.inner.behind.swap(false, Ordering::Relaxed) {
             self.copy_within(Duration::ZERO, |inbound| repair(&self.mail(), inbound));

@@ -8,7 +8,7 @@
 //! indices are allowed, and no generated columns; then the pages are checked. A statement may read the guest's tables and call
 //! three functions, and nothing else. No index of the guest's is used for a scan. SQLite loads the statistics of `ANALYZE` with the
 //! schema, before anybody can ask what it has, and makes room for as many samples as there are rows, times the columns of an index:
-//! so that load has only so many steps, and what takes more is left.
+//! so that loading the schema is limited in steps, and a schema that needs more is refused.
 //!
 //! What remains: what is in the tables is the guest's.
 
@@ -93,7 +93,7 @@ impl Image {
     /// Opens the bytes of a database.
     ///
     /// # Errors
-    /// [`InvalidData`](ErrorKind::InvalidData) if it is damaged, or has what a mailbox has not; [`TooMany`](ErrorKind::TooMany) if reading it
+    /// [`InvalidData`](ErrorKind::InvalidData) if it is damaged, or has more than a mailbox's tables; [`TooMany`](ErrorKind::TooMany) if reading it
     /// takes too long.
     pub(super) fn open(operation: &'static str, subject: &str, bytes: &[u8], limits: Limits) -> Result<Self> {
         let deadline = Instant::now() + limits.time.min(LONGEST);

@@ -2,7 +2,7 @@
 //!
 //! Problem: a guest that hangs keeps its message, and one that works for an hour must not be killed.
 //!
-//! Defence: three signs are weighed, by a function that looks at nothing else: how long the heartbeat is old, how long each message
+//! Defence: three signs are weighed, by a function that looks at nothing else: how old the heartbeat is, how long each message
 //! is being processed, and how long the tool that runs now was said to take.
 //!
 //! What remains: all three are the guest's. One that lies is not found out here; it only keeps its own session busy, and no declared

@@ -6,7 +6,7 @@
 //! Defence: a row is judged in SQL by type and length before its texts are loaded, and refused by itself. Numbers count only if a guest
 //! may use them. Of two messages with one id the one that was sent, or that has the smaller number, counts.
 //!
-//! What remains: texts are any texts.
+//! What remains: the content of a text is not checked.
 
 use std::collections::HashSet;
 use std::time::Duration;

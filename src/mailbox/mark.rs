@@ -50,7 +50,7 @@ impl Mailbox {
         }
     }
 
-    /// Has [`take`](Self::take) hand out a message in the guest's place, such as that the guest was ended. It is kept on the host's
+    /// Queues a message for [`take`](Self::take) in the guest's place, such as that the guest was stopped. It is kept on the host's
     /// side, so that the guest's database still has one writer.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub enum Earlier {
     Never,
     /// So many have failed.
     Failed(u32),
-    /// So many were begun, and the host has died in the last one: the message may have been sent.
+    /// This many tries were begun, and the host died during the last: the message may have been sent.
     Unfinished(u32),
 }
 

@@ -101,7 +101,7 @@ impl Mailbox {
             drop(delivery.rollback());
             return failed;
         }
-        // An error at the very end may be one of a transaction that is done. Who cannot know leaves the files to the next try.
+        // An error at the very end may be one of a transaction that is done: the files stay for the next try.
         let look =
             |inbound: Connection| find(&inbound, &message.id).map_err(|error| fault(&message.id, &error));
         match self.open_inbound().and_then(look) {

@@ -15,7 +15,7 @@ impl Mailbox {
     /// After the guest was ended, [`retry`](Self::retry) each message that it was [processing](AckStatus::Processing).
     ///
     /// # Errors
-    /// Those of [`Session::heartbeat_age`](crate::Session::heartbeat_age) and of [`acks`](Self::acks), unless the heartbeat alone says it.
+    /// Those of [`Session::heartbeat_age`](crate::Session::heartbeat_age) and of [`acks`](Self::acks), unless the heartbeat alone decides.
     pub fn stuck(&self, now: SystemTime) -> Result<Verdict> {
         self.alive()?;
         let heartbeat = self.session().heartbeat_age(self.heartbeat())?;

@@ -26,7 +26,7 @@ pub struct Mount {
     subpath: Option<SafePath>,
     mode: Mode,
     root: Root,
-    /// The handle of before it was sealed, which others can mount.
+    /// The handle from before sealing, which others can mount.
     plain: Option<Root>,
     identity: (u64, u64),
     blocked: [Arc<Blocked>; 2],

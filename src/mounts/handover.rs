@@ -1,6 +1,6 @@
 //! What a guest is given, in the hands of whoever starts it.
 //!
-//! Problem: whoever starts a guest is told what to mount by a path, resolves the path again, and follows a link that a guest has
+//! Problem: a program that starts a guest gets a path to mount, resolves the path again, and follows a link that a guest has
 //! planted at a mount point.
 //!
 //! Defence: what is handed over is a handle, where the guest sees it and whether it may write there. No mount point is in a

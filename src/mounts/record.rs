@@ -3,8 +3,8 @@
 //! Problem: a record of what was granted is trusted like a grant, and the bases, the rules and the directories may have changed
 //! since. A record in reach of the guest is what the guest makes of it.
 //!
-//! Defence: it is in the host's part of the session. Each line is only a request: it is judged anew, by the rules of now and for
-//! the user of now, and the directory must be the one that was granted, by device and inode. Every line ends among the mounts, the
+//! Defence: it is in the host's part of the session. Each line is only a request: it is judged anew, by the current rules and for
+//! the current user, and the directory must be the one that was granted, by device and inode. Every line ends among the mounts, the
 //! refused or the changed.
 //!
 //! What remains: an inode number may be used again after a directory was removed; such a directory is beneath the base as well. A
@@ -19,7 +19,7 @@ use crate::session::Session;
 
 const PLACE: &str = "state/mounts";
 const HEAD: &str = "beneath mounts 1";
-/// The last line, so that no part of a record is one.
+/// The last line, which shows that the record is complete.
 const END: &str = "end";
 /// More than any set has.
 const BYTES: u64 = 1 << 20;
@@ -68,7 +68,7 @@ impl Mounts {
     ///
     /// # Errors
     /// [`InvalidData`](ErrorKind::InvalidData) if the record is damaged, [`NotFound`](ErrorKind::NotFound) if the session was removed,
-    /// and those of [`Root::read_contained`](crate::Root::read_contained). No record is no mounts.
+    /// and those of [`Root::read_contained`](crate::Root::read_contained). Without a record there are no mounts.
     pub fn load(session: &Session, rules: &Rules, user: &str) -> Result<Loaded> {
         session.alive()?;
         let bytes = match session.host().read_contained(PLACE, BYTES) {
@@ -87,7 +87,7 @@ impl Mounts {
             let requests: Vec<Request<'_>> = wanted.iter().map(|(request, _)| *request).collect();
             match rules.grant(user, &requests) {
                 Ok(granted) => break granted,
-                // Without those that are denied, the rest is judged as a set again: it may not be too many any more.
+                // Without those that are denied, the rest is judged as a set again, which may no longer be too large.
                 Err(denials) => {
                     let mut denied: Vec<(usize, Denial)> = denials.iter().collect();
                     if denied.iter().any(|(_, denial)| *denial != Denial::TooManyMounts) {

@@ -1,6 +1,6 @@
 //! Types of files: by extension, and by the first bytes.
 //!
-//! Problem: a sender names a program `photo.png`, and who trusts the name hands it on as a picture. Who trusts the content reads a
+//! Problem: a sender names a program `photo.png`, and a host that trusts the name passes it on as a picture. One that trusts the content reads a
 //! whole file to find out what it is.
 //!
 //! Defence: one table gives a name and a type to each other, in both directions. The content is judged by a prefix of bounded size,

@@ -200,7 +200,7 @@ impl Client {
         Ticket::new(root, *config, &request.id, watcher, slot)
     }
 
-    /// Tells the host where the guest's own server listens; see [`Queue::ready`](super::Queue::ready).
+    /// Announces to the host where the guest's own server listens; see [`Queue::ready`](super::Queue::ready).
     ///
     /// # Errors
     /// The kinds of [`Root::replace`].

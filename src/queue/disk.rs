@@ -303,7 +303,7 @@ impl Disk {
     /// From claimed to refused: nobody starts it any more. False if somebody else has started or refused it, or another one of its
     /// id is being handled; that one then goes.
     pub(super) fn turn_down(&self, id: &RequestId) -> Result<bool> {
-        // Whoever waits for that one would be told that nobody has begun it.
+        // Otherwise the client of the running request would read that it was not started.
         if self.has(id, Step::Started)? {
             return self.forget(id, Step::Claimed).map(|()| false);
         }

@@ -6,8 +6,8 @@
 //! Defence: until the patience is over requests are handled; after that each is claimed, answered 503 as not started, and only then
 //! removed. What could not be answered stays where it is, and is reported.
 //!
-//! What remains: a guest that submits after that waits for the next start, and so does one whose answers cannot be published, once as
-//! many as may be in flight wait.
+//! What remains: a guest that submits after that waits for the next start. So does a guest whose answers cannot be published,
+//! once as many of them wait as may be in flight.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::report::Leftovers;
 const PASSES: usize = 1024;
 
 /// What [`Queue::drain`](super::Queue::drain) did.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "something may be left"]
 #[non_exhaustive]
 pub struct Drained {
@@ -39,7 +40,7 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether nothing waits any more, in so far as it could be answered.
+    /// Whether every request that could be answered was answered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.more

@@ -1,7 +1,7 @@
 //! Requests and answers, and the JSON that carries them.
 //!
 //! Problem: a guest writes the envelope. It nests without end, repeats keys so that two parsers see different things, names
-//! another request in it, forges header lines by a line break or a request line by a space, and says base64 of what is none.
+//! another request in it, forges header lines by a line break or a request line by a space, and declares something else as base64.
 //!
 //! Defence: the form is fixed, and whatever differs from it is refused with a [`Malformed`]: unknown and repeated keys, another
 //! version, an id that is not that of the file, more headers than the limit, a query that is not visible ASCII or has a `#`.

@@ -5,7 +5,7 @@
 //! Defence: it is opened by handle without waiting, judged, and read once, at most the limit. What somebody may wait for is answered
 //! with a status and a reason. What nobody can wait for is removed.
 //!
-//! What remains: nothing is answered for what was no file.
+//! What remains: what was not a file gets no answer.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -114,7 +114,7 @@ mod tests {
             drop(one);
             thread.join().unwrap()
         };
-        // A machine that stands still makes one of them late.
+        // A stalled machine makes one of them late.
         assert!((0..5).any(|_| round() < LOOK));
     }
 }

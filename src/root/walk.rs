@@ -4,7 +4,7 @@
 //! directory without end, and uses names that are not text.
 //!
 //! Defence: every level is opened from the handle of the one above, without following links, and each entry is
-//! described from its directory's handle. Depth and count are limited, and what is cut off is said.
+//! described from its directory's handle. Depth and count are limited, and what is cut off is reported.
 //!
 //! What remains: a listing is no snapshot. Entries that come or go meanwhile may or may not be seen.
 

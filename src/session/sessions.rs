@@ -109,7 +109,7 @@ impl Sessions {
     /// Guest and host side of a session are on the same mount then, so messages are still claimed by moving them. Sessions that
     /// have a file system of their own cannot be used so: a mount inside the directory is not seen. They are
     /// [`Unsupported`](ErrorKind::Unsupported) when they are opened or made; mount nothing in one that is open. What is handed to whoever
-    /// starts a guest, by [`Session::to_mount`] and others, is on the mount of before: few can bind one that is attached nowhere.
+    /// starts a guest, by [`Session::to_mount`] and others, is on the original mount: few can bind one that is attached nowhere.
     ///
     /// # Errors
     /// Those of [`Root::seal`].

@@ -162,6 +162,7 @@ pub struct Conflict {
 
 /// What a merge did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[must_use = "there may be conflicts, and the base of the next merge is in it"]
 #[non_exhaustive]
 pub struct Merged {
@@ -181,9 +182,11 @@ pub struct Merged {
     pub not_atomic: u64,
     /// What was refused or failed on either side, and why.
     pub left: Leftovers,
-    /// The base of the next merge from the same source.
+    /// The base of the next merge from the same source. It is not serialised: [`Tree::encode`] does that.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub base: Tree,
     /// Whether what would be held was approved.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) approved: bool,
 }
 

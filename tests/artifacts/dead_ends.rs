@@ -98,7 +98,7 @@ async fn what_is_put_beside_a_file_never_makes_a_directory_of_it() {
     }
 }
 
-/// The new objects are put first. The old one could then not be told from what somebody else has put there, and stayed for ever.
+/// The new objects are put first. The old one could then not be distinguished from what somebody else has put there, and stayed for ever.
 #[tokio::test]
 async fn file_that_became_a_directory_goes_from_the_store_also_after_a_failure() {
     for call in ["mirror", "sync"] {

@@ -1,4 +1,4 @@
-//! What a reader found who tried to lose a version, or to be told that all is well.
+//! Attempts to lose a version, or to get a false success.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use beneath::artifacts::{
     Artifacts, Bundle, Bundles, Change, Diff, Event, Held, Installed, Manifest, Prefix, Put, Snapshot,
-    Source, SyncOptions, SyncPlan, SyncReport, Take,
+    Source, SyncOptions, SyncPlan, SyncReport, Take, Unsent,
 };
 use beneath::{GuestPath, SafeName, SafePath};
 
@@ -17,6 +17,7 @@ fn is_shared<T: Send + Sync + 'static>() {}
 fn reports_and_handles_are_send_and_sync() {
     is_shared::<SyncReport>();
     is_shared::<SyncPlan>();
+    is_shared::<Unsent>();
     is_shared::<Held>();
     is_shared::<Put>();
     is_shared::<Installed>();

@@ -22,7 +22,7 @@ async fn mirror(artifacts: &Artifacts) {
 async fn what_the_store_has_not_is_unsent() {
     let (home, source) = (Home::new(), support::memory());
     let artifacts = home.artifacts(&source);
-    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete());
     for name in ["same", "edited", "mode", "moved", "deleted"] {
         fs::write(home.workspace(name), name).unwrap();
     }
@@ -38,9 +38,9 @@ async fn what_the_store_has_not_is_unsent() {
     std::os::unix::fs::symlink("same", home.workspace("link")).unwrap();
     let unsent = artifacts.unsent(Hashing::Never).unwrap();
     assert_eq!(unsent.paths, paths(&["edited", "empty", "link", "mode", "to"]));
-    assert!(unsent.left.is_empty() && !unsent.is_empty());
+    assert!(unsent.left.is_empty() && !unsent.is_complete());
     mirror(&artifacts).await;
-    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete());
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn conflict_of_which_both_versions_are_in_the_store_is_sent() {
         let _conflict = artifacts.sync(&SyncOptions::default()).await.unwrap();
     }
     assert_eq!(support::objects(&source).await, home.tree());
-    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete());
 }
 
 /// The guard has kept the only copies, and the end of the session took them.
@@ -115,7 +115,7 @@ async fn what_the_store_was_seen_to_have_lost_is_unsent() {
             support::put_object(&source, name, &name.as_bytes()[1..]).await;
         }
         assert!(artifacts.sync(&options).await.unwrap().is_complete(), "{loss}");
-        assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty(), "{loss}");
+        assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete(), "{loss}");
     }
 }
 
@@ -153,7 +153,7 @@ async fn what_may_have_come_through_is_in_doubt() {
         assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["a"]), "{last:?}");
         fails.store(false, Ordering::SeqCst);
         mirror(&artifacts).await;
-        assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty(), "{last:?}");
+        assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete(), "{last:?}");
     }
 }
 
@@ -171,7 +171,7 @@ async fn bits_that_the_store_has_not_are_unsent() {
     fs::set_permissions(home.workspace("f0"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(artifacts.unsent(Hashing::Never).unwrap().paths, paths(&["f0"]));
     mirror(&artifacts).await;
-    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete());
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn another_workspace_is_not_taken_for_one_that_was_sent() {
     let error = artifacts.unsent(Hashing::Never).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     let _report = artifacts.mirror(&SyncOptions::default()).await.unwrap();
-    assert!(artifacts.unsent(Hashing::Never).unwrap().is_empty());
+    assert!(artifacts.unsent(Hashing::Never).unwrap().is_complete());
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn session_with_something_unsent_is_neither_removed_nor_swept() {
     let late = sessions.open(&ids[1]).unwrap();
     late.workspace().write_exclusive("late", "and more").unwrap();
 
-    let all_sent = |id: &SessionId| Ok(of(id, &sessions.open(id)?).unsent(Hashing::Never)?.is_empty());
+    let all_sent = |id: &SessionId| Ok(of(id, &sessions.open(id)?).unsent(Hashing::Never)?.is_complete());
     let swept = sessions.sweep_if(Duration::ZERO, all_sent).unwrap();
     assert_eq!((swept.removed, swept.kept, swept.left.total), (1, 1, 0), "{swept:?}");
     assert!(sessions.remove_if(&ids[1], || all_sent(&ids[1])).unwrap().is_none());

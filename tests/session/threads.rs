@@ -18,6 +18,45 @@ const fn moves<T: Send>() {}
 const fn is_shared<T: Send + Sync>() {}
 const fn outlives_its_session<T: Send + Sync + 'static>() {}
 
+const _: () = {
+    use beneath::tree::{Approval, Conflict, Merged, Tree};
+    is_shared::<Merged>();
+    is_shared::<Tree>();
+    is_shared::<Conflict>();
+    is_shared::<Approval>();
+    is_shared::<beneath::CopiedTree>();
+};
+
+#[cfg(feature = "queue")]
+const _: () = {
+    use beneath::queue::{Answered, Drained, Polled, Recovered};
+    is_shared::<Polled>();
+    is_shared::<Recovered>();
+    is_shared::<Drained>();
+    is_shared::<Answered>();
+};
+
+#[cfg(feature = "mailbox")]
+const _: () = {
+    use beneath::mailbox::{Acks, MailSwept, Mailbox, Settled, Taken, Verdict};
+    outlives_its_session::<Mailbox>();
+    is_shared::<Taken>();
+    is_shared::<Acks>();
+    is_shared::<Settled>();
+    is_shared::<MailSwept>();
+    is_shared::<Verdict>();
+};
+
+#[cfg(feature = "mounts")]
+const _: () = {
+    use beneath::mounts::{Bwrap, Denials, Handover, Loaded, Mounts};
+    outlives_its_session::<Mounts>();
+    is_shared::<Handover>();
+    is_shared::<Loaded>();
+    is_shared::<Bwrap>();
+    is_shared::<Denials>();
+};
+
 /// Checked when this is compiled.
 const _: () = {
     outlives_its_session::<Sessions>();

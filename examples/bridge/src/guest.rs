@@ -246,7 +246,7 @@ fn retold(response: Response, limits: &Limits) -> Result<HttpResponse, Failure> 
     for (name, value) in response.headers.iter().filter(|(name, _)| !OF_THE_CONNECTION.contains(name)) {
         let (name, value) = (HeaderName::try_from(name), HeaderValue::try_from(value));
         let (Ok(name), Ok(value)) = (name, value) else {
-            return Err(wrong("the answer has a header that is none".to_owned()));
+            return Err(wrong("the answer has an invalid header".to_owned()));
         };
         retold.headers_mut().append(name, value);
     }

@@ -38,7 +38,7 @@ impl Manifest {
             let fields = line.split_once("  ").and_then(|(hash, path)| Some((unhex(hash)?, path)));
             let Some((hash, path)) = fields else {
                 return Err(Error::new("read manifest", line, ErrorKind::Unsupported)
-                    .with_detail("line is no hash, two spaces and a path"));
+                    .with_detail("line is not a hash, two spaces and a path"));
             };
             let path = SafePath::new(path)?;
             if files.insert(path.clone(), hash).is_some() {

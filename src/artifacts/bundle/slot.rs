@@ -1,7 +1,7 @@
-//! Where a bundle is noted and staged, how it comes to its name, and how long the version before it stays.
+//! Where a bundle is noted and staged, how it gets its name, and how long the version before it stays.
 //!
 //! Problem: the guest may replace what is at the name between a look and a rename. Whoever reads the old version while it
-//! is replaced loses its files under its hands, or reads some of them from the new one.
+//! is replaced loses files while it reads, or reads some of them from the new one.
 //!
 //! Defence: the kernel exchanges the two names in one step, whatever is there by then, and the old entry is out of the
 //! guest's reach afterwards. It is not removed before its time: a reader who holds its directory finds all of it there, and

@@ -90,7 +90,7 @@ impl<'a> Fetcher<'a> {
         let Client { source, retry, progress, .. } = self.client;
         let _leave = source.leave().await;
         if self.row.is_last(self.client, &self.prefix).await {
-            return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store is gone"));
+            return Err(Error::new("get", path, ErrorKind::Io).with_detail("the store does not respond"));
         }
         progress.report(&Event::Started { path, bytes: object.size });
         let moved = AtomicU64::new(0);
@@ -192,7 +192,9 @@ impl<T: Target> Download<'_, T> {
         let attributes = std::mem::take(&mut body.attributes);
         let is_link = attributes.kind == Kind::Link;
         if is_link && expected > LINK_MAX {
-            return Err(Error::new("get", path, ErrorKind::InvalidData).with_detail("no link is so long"));
+            return Err(
+                Error::new("get", path, ErrorKind::InvalidData).with_detail("text of the link is too long")
+            );
         }
         let content = match body.size {
             Some(..=SMALL) => {

@@ -62,7 +62,7 @@ impl Row {
         self.failures.load(Ordering::Relaxed) >= MANY
     }
 
-    /// Whether the store is gone.
+    /// Whether the store does not respond any more.
     pub(super) async fn is_last(&self, client: &Client, prefix: &Prefix) -> bool {
         if !self.is_long() {
             return false;

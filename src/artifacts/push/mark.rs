@@ -1,4 +1,4 @@
-//! Directories, as far as the store has to be told of them.
+//! Empty directories, as objects in the store.
 //!
 //! Problem: a store knows keys and no directories. One with something in it follows from that, and an empty one is lost. Some
 //! servers keep real directories behind their keys, which are then in the way of a file of that name.
@@ -23,7 +23,7 @@ use crate::name::GuestPath;
 use crate::tree::{Leaf, Tree};
 
 impl Artifacts {
-    /// Tells the store of empty directories.
+    /// Puts the objects that mark empty directories.
     pub(super) async fn mark_all(&self, uploader: &Uploader, turn: &mut Turn, mut paths: Vec<GuestPath>) {
         // Where a file could not be deleted it stays, and is reported.
         let is_file =
@@ -62,7 +62,7 @@ impl Artifacts {
         uploader.call(path, 0, || store.put(&key, Bytes::new(), &attributes, Condition::Always)).await
     }
 
-    /// Tells the store that directories are gone.
+    /// Deletes the objects of directories that are gone.
     pub(super) async fn unmark_all(&self, uploader: &Uploader, turn: &mut Turn, paths: Vec<GuestPath>) {
         // One after the other: one may be in another.
         for path in paths {
@@ -93,7 +93,7 @@ impl Artifacts {
 }
 
 impl Turn {
-    /// The directories of which the store must be told, and those that are gone, with those that the plan says: the innermost
+    /// The directories to mark in the store, and those that are gone, with those that the plan says: the innermost
     /// first.
     pub(super) fn directories(
         &self,

@@ -98,7 +98,7 @@ impl Uploader {
         }
     }
 
-    /// Whether the object is still what is known of it. One that is not there is as good as that.
+    /// Whether the object is still what is known of it. A missing object counts as unchanged.
     pub(crate) async fn owns(&self, key: &str, path: &GuestPath, known: &Known) -> Result<bool> {
         let object = self.call(path, 0, || self.source.backend().head(key)).await?;
         Ok(object.is_none_or(|object| {

@@ -133,7 +133,7 @@ impl Base {
         self.whole
     }
 
-    /// Notes that the store has exactly what is known here. That is of the base as it is written now: any other is not whole.
+    /// Notes that the store has exactly what is known here. Valid only for the base as it is written now.
     pub(crate) fn vouch(&mut self, state: &Root) -> Result<()> {
         if !self.whole {
             state.replace(self.binding.whole_file(), &self.written)?;

@@ -1,7 +1,7 @@
 //! What a store says when it refuses, in words that a person can act on.
 //!
-//! Problem: a wrong clock, a wrong key and a missing permission are all 403, and an expired token is 400. The code that tells
-//! them apart is in the body, which the store, or whoever answers in its place, fills as it likes.
+//! Problem: a wrong clock, a wrong key and a missing permission are all 403, and an expired token is 400. The code that
+//! distinguishes them is in the body, which the store, or a proxy in its place, fills as it likes.
 //!
 //! Defence: one table from codes to kinds and sentences. The store's own code is always in the text, escaped and cut.
 //!

@@ -31,7 +31,7 @@ const PERMISSIONS: u32 = 0o777;
 /// Longest value that is looked at.
 const VALUE_MAX: usize = 128;
 
-/// What an object stands for.
+/// What kind of entry an object represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.

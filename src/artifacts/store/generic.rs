@@ -197,7 +197,7 @@ impl Generic {
     }
 
     /// Whether the store says by its error that it keeps no attributes, and a file can go without. A link or a directory would
-    /// become a file. All puts that were on their way when the first of them was answered are told the same.
+    /// become a file. This holds for all puts that were on their way when the first of them was answered.
     fn is_plain(&self, error: &StoreError, attributes: &Attributes) -> bool {
         let said =
             matches!(error, StoreError::NotImplemented { operation, .. } if operation.contains("attributes"));

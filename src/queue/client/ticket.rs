@@ -56,7 +56,7 @@ impl Ticket {
         &self.id
     }
 
-    /// Waits for the answer, no longer than until `deadline`. None by then; it can be waited for again.
+    /// Waits for the answer until `deadline`, and returns none then. The call can be repeated.
     ///
     /// The answer is removed from the directory; a body in a file of its own stays readable.
     ///

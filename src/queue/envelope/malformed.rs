@@ -20,19 +20,19 @@ pub enum Malformed {
     #[error("its method is not a token")]
     Method,
     /// The path does not begin with `/` or has a control character, or the query has anything but visible ASCII, or a `#`.
-    #[error("its path or query is not one")]
+    #[error("has an invalid path or query")]
     Path,
     /// The status is not from 100 to 999.
-    #[error("its status is not one")]
+    #[error("has an invalid status")]
     Status,
     /// A header has a name that is no token, or a value with a control character.
-    #[error("has a header that is none")]
+    #[error("has an invalid header")]
     Header,
     /// There are more headers, or bytes of them, than the limit.
     #[error("has too many headers")]
     Headers,
     /// The body is not base64, or is said to be in a file and is here too.
-    #[error("its body is not what it says")]
+    #[error("has a body that does not match its encoding")]
     Body,
     /// The body is said to be in a file, and there is none, or none that may be read.
     #[error("its body is not there")]

@@ -7,7 +7,7 @@
 //! a parent handle. If it is to have another owner it is made under an unguessable name, pinned, compared with what was
 //! asked for, proven to have no other name, given away through its handle, and then renamed without replacing.
 //!
-//! What remains: the text says whatever its maker wrote, and leads wherever who follows it is. From the moment it is published
+//! What remains: the text says whatever its maker wrote, and is resolved by whoever follows it. From the moment it is published
 //! the link is the guest's to replace.
 
 use std::ffi::OsString;

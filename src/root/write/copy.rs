@@ -177,7 +177,7 @@ fn copy_known(source: BorrowedFd<'_>, copy: BorrowedFd<'_>, limit: u64) -> Resul
         }
         let Some((start, end)) = next_data(source, at, size) else {
             // Nothing but a hole up to the end, or no end there at that moment: a guest that saves a file truncates it and writes it
-            // anew. The times tell the two apart, where they are old enough to have changed by that.
+            // anew. The times distinguish the two, if they are old enough to have changed by that.
             let again = describe(source).map_err(Broken::Source)?;
             let unchanged = (again.len(), again.stamps().0) == (size, found.stamps().0);
             if unchanged && before.is_past(found.stamps().0, TICK) {

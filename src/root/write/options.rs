@@ -1,4 +1,4 @@
-//! What one write may want otherwise than the policy.
+//! Options of one write that override the policy.
 //!
 //! Problem: a script needs its execute bits, a file in a new directory needs that first, and a file that somebody made read-only
 //! should not be replaced by accident. A mode by path after the write would be a second lookup.

@@ -136,7 +136,7 @@ fn note(session: &Session, shelf: &Root, name: &OsStr, why: ErrorKind) -> Result
     Ok(outbox)
 }
 
-/// What tells a directory from any other, also after it was mounted anew.
+/// Identifies a directory, also after it was mounted anew.
 fn identity(dir: &Root) -> Result<String> {
     let dir = dir.metadata(".")?;
     let born = dir.created().and_then(|born| born.duration_since(UNIX_EPOCH).ok());

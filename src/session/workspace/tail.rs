@@ -90,6 +90,7 @@ pub enum TailEvent {
 
 /// The next bytes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "the tail goes on after it"]
 #[non_exhaustive]
 pub struct TailChunk {
     /// What was added; may end in the middle of a line or character.

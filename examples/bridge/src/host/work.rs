@@ -1,7 +1,7 @@
 //! One request, from the policy to its answer.
 //!
 //! Problem: a handler takes longer than anybody waits, ignores that it should stop, or panics, and the service stops or dies in the
-//! middle. A guest that is told to ask again then has its work done twice.
+//! middle. A guest that reads that it may ask again then has its work done twice.
 //!
 //! Defence: 503 is only for what was never started. Once it is, whatever keeps the handler from its answer is a 504, which
 //! says that the outcome is open.
