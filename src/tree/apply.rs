@@ -344,9 +344,10 @@ impl<'p> Applying<'p> {
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // The guest has made the very same change.
+                // The guest has made the very same change; or case is folded, and it is another name.
                 if Leaf::at(ours, path.as_path(), theirs.size())
                     .is_ok_and(|found| found.as_ref() == Some(theirs))
+                    && is_listed(ours, &path)
                 {
                     if path != *meant {
                         self.conflict(meant, Why::Kinds, Some(path));
@@ -398,6 +399,15 @@ impl<'p> Applying<'p> {
             }
         }
     }
+}
+
+/// Whether the entry at `path` has that very name.
+fn is_listed(root: &Root, path: &GuestPath) -> bool {
+    let parent = path.parent().unwrap_or_default();
+    let entries = if parent.is_top() { root.list(".") } else { root.list(&parent) };
+    entries.is_ok_and(|mut entries| {
+        entries.any(|entry| entry.is_ok_and(|entry| Some(entry.file_name()) == path.file_name()))
+    })
 }
 
 fn name_of(settled: Settled) -> Option<GuestPath> {
