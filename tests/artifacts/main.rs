@@ -5,7 +5,6 @@ mod answers;
 mod bucket;
 mod budget;
 mod bundle;
-#[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;
 mod conditions;
 mod conformance;

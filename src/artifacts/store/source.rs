@@ -9,8 +9,6 @@ use object_store::memory::InMemory;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
 
-#[cfg(any(feature = "azure", feature = "gcp"))]
-use super::attributes::Dialect;
 use super::backend::{Backend, Conditions};
 use super::budget::{Budget, Leave};
 use super::generic::Generic;
@@ -25,9 +23,10 @@ use cap_std::AmbientAuthority;
 
 /// An object store, as restore and mirror see it. Cheap to clone.
 ///
-/// [`Source::new`] takes any [`ObjectStore`] and lists it through the store's own `list`. `Source::s3` (feature
-/// `aws`) lists a bucket by raw key instead. Prefer it for S3: a store's own `list` ends at the first key with a `.`,
-/// `..` or empty segment, or with a control character, so that one planted key keeps all others from being restored.
+/// `Source::s3`, `Source::gcs` and `Source::azure` (features `aws`, `gcp` and `azure`) list a bucket by raw key. [`Source::new`]
+/// takes any [`ObjectStore`] and lists it through the store's own `list`, which ends at the first key with a `.`, `..` or empty
+/// segment, or with a control character: one planted key costs all that is in its directory, or the whole listing. Prefer
+/// the former where there is one.
 ///
 /// [`Source::local`] uses a directory as the *remote* side. A bare [`LocalFileSystem`] follows links out of its root,
 /// ends its listing at the first name that is not text, and takes no name that ends in `#` and digits.
@@ -116,24 +115,31 @@ impl Source {
         super::s3::open(builder).map(Self::of_backend)
     }
 
-    /// Uses a bucket of Google Cloud Storage. Redirects are not followed, whatever `builder` says.
+    /// Uses a bucket of Google Cloud Storage by raw keys, with the credentials, the endpoint and the client options of `builder`.
+    ///
+    /// [`Retry`](super::Retry) replaces what `builder` sets for retries and for the time that a whole request may take. An HTTP
+    /// connector set in `builder` is replaced by one that follows no redirect.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a bucket.
     #[cfg(feature = "gcp")]
     pub fn gcs(builder: object_store::gcp::GoogleCloudStorageBuilder) -> Result<Self> {
-        let store = builder.with_http_connector(super::connect::Strict).build().map_err(not_a_store)?;
-        Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Gcs))))
+        super::gcs::open(builder).map(Self::of_backend)
     }
 
-    /// Uses a container of Azure Blob Storage. Redirects are not followed, whatever `builder` says.
+    /// Uses a container of Azure Blob Storage by raw keys, with the credentials, the endpoint and the client options of `builder`.
+    ///
+    /// [`Retry`](super::Retry) replaces what `builder` sets for retries and for the time that a whole request may take. An HTTP
+    /// connector set in `builder` is replaced by one that follows no redirect.
+    ///
+    /// A container with customer keys is listed through the store's own client. URLs are signed for keys that need no encoding in
+    /// a URL.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a container.
     #[cfg(feature = "azure")]
     pub fn azure(builder: object_store::azure::MicrosoftAzureBuilder) -> Result<Self> {
-        let store = builder.with_http_connector(super::connect::Strict).build().map_err(not_a_store)?;
-        Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
+        super::azure::open(builder).map(Self::of_backend)
     }
 
     /// Lets this source, and all clones that are made of it, have at most `objects` objects on their way and `calls` calls at work
@@ -203,10 +209,4 @@ impl Source {
     pub(crate) async fn deletes(&self, prefix: &Prefix, retry: Retry) -> Deletes {
         self.found.deletes(self.backend(), prefix, retry).await
     }
-}
-
-#[cfg(any(feature = "azure", feature = "gcp"))]
-fn not_a_store(error: object_store::Error) -> crate::Error {
-    crate::Error::new("open", "bucket", crate::ErrorKind::Unsupported)
-        .with_source(std::io::Error::other(error))
 }
