@@ -33,7 +33,7 @@
 //! * No partial file is ever visible. A call that was interrupted, by a crash or by dropping its future, is completed by the
 //!   next one.
 //! * Memory, disk and the number of objects are bounded, whatever the store does. So are the descriptors and requests of all sessions
-//!   that share a [`Source`], by [`Source::with_budget`].
+//!   of a process, or of those that share a [`Source`], by [`Source::with_budget`].
 //! * A mirror uploads what was opened beneath the workspace, and did not change while it was read: no link, no second name of
 //!   a file elsewhere, no FIFO.
 //! * Two hosts do not overwrite each other's objects unnoticed, as far as the store compares and puts in one step: see

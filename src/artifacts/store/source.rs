@@ -39,11 +39,6 @@ pub struct Source {
     found: Arc<Found>,
 }
 
-/// Objects on their way at a time, at first.
-const OBJECTS: usize = 64;
-/// Calls that have the directories of a session open at a time, at first.
-const CALLS: usize = 16;
-
 impl Source {
     /// Uses `store` with its own listing.
     ///
@@ -143,10 +138,11 @@ impl Source {
     }
 
     /// Lets this source, and all clones that are made of it, have at most `objects` objects on their way and `calls` calls at work
-    /// at a time; at first 64 and 16. Who comes later waits.
+    /// at a time. Who comes later waits. Without it, all sources of the process share a budget of 64 and 16.
     ///
     /// An object on its way has a connection and at most one file open, a call about ten descriptors for the directories of its
-    /// session.
+    /// session. A source keeps connections for a while after their use; clones share them, and sources that were opened one by
+    /// one do not.
     #[must_use]
     pub fn with_budget(self, objects: usize, calls: usize) -> Self {
         Self { budget: Budget::new(objects, calls), ..self }
@@ -174,7 +170,7 @@ impl Source {
     #[doc(hidden)]
     #[must_use]
     pub fn of_backend(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, budget: Budget::new(OBJECTS, CALLS), found: Arc::default() }
+        Self { backend, budget: Budget::of_process(), found: Arc::default() }
     }
 
     /// The store itself; for the conformance suite.
@@ -208,5 +204,23 @@ impl Source {
     /// How the store removes objects.
     pub(crate) async fn deletes(&self, prefix: &Prefix, retry: Retry) -> Deletes {
         self.found.deletes(self.backend(), prefix, retry).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    #[test]
+    fn sources_share_one_budget_unless_they_have_their_own() {
+        let parse = || Source::parse("memory:///", cap_std::ambient_authority()).unwrap().0;
+        let own = parse().with_budget(2, 1);
+        let held: Vec<_> = std::iter::from_fn(|| parse().leave().now_or_never()).collect();
+        let called: Vec<_> = std::iter::from_fn(|| parse().turn().now_or_never()).collect();
+        assert_eq!((held.len(), called.len()), (64, 16), "of all that were parsed together");
+        let of_own: Vec<_> = std::iter::from_fn(|| own.leave().now_or_never()).collect();
+        assert_eq!(of_own.len(), 2);
+        assert!(own.clone().leave().now_or_never().is_none() && own.turn().now_or_never().is_some());
     }
 }
