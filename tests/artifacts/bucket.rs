@@ -248,6 +248,14 @@ impl Bucket {
         self.state.lock().unwrap().objects.insert(key.to_owned(), (b"planted".to_vec(), 0));
     }
 
+    /// Puts the object at `path` again, with the same content and under another version, as another tool does.
+    pub(crate) fn put_again(&self, path: &str) {
+        let mut state = self.state.lock().unwrap();
+        state.count += 1;
+        let (key, count) = (format!("sessions/s1/{path}"), state.count);
+        state.objects.get_mut(&key).unwrap().1 = count;
+    }
+
     /// The same without content.
     pub(crate) fn plant_empty(&self, key: &str) {
         self.state.lock().unwrap().objects.insert(key.to_owned(), (Vec::new(), 0));

@@ -8,6 +8,7 @@ mod bundle;
 mod clouds;
 mod conditions;
 mod conformance;
+mod credentials;
 mod dead_ends;
 mod deletes;
 mod faithful;
