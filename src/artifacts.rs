@@ -33,7 +33,7 @@
 //! * No partial file is ever visible. A call that was interrupted, by a crash or by dropping its future, is completed by the
 //!   next one.
 //! * Memory, disk and the number of objects are bounded, whatever the store does. So are the descriptors and requests of all sessions
-//!   that share a [`Source`], by [`Source::with_budget`].
+//!   of a process, or of those that share a [`Source`], by [`Source::with_budget`].
 //! * A mirror uploads what was opened beneath the workspace, and did not change while it was read: no link, no second name of
 //!   a file elsewhere, no FIFO.
 //! * Two hosts do not overwrite each other's objects unnoticed, as far as the store compares and puts in one step: see
@@ -52,12 +52,19 @@
 //! * Modes of directories are not kept. Of files with several names each name becomes a file of its own; one with two names in one
 //!   directory is refused. A time that changes alone is not sent. Permission bits that change alone are sent, and come to another
 //!   host with the next content; the bit to execute comes at once.
-//! * On S3 a version is an ETag and the second in which it was put. Of two hosts that put the same bytes with other modes in one
+//! * On S3 and GCS a version is an ETag and the second in which it was put. Of two hosts that put the same bytes with other modes in one
 //!   second, one does not see the other.
 //! * A store that compares but does not do it in one step with the put, or does not compare at all, may lose one of two
 //!   objects that are put within moments.
-//! * `Source::s3` follows no redirect. A store that was built elsewhere, for [`Source::new`], has a client of its own, which follows
-//!   redirects; so does one whose builder has root certificates or a DNS resolver set in code.
+//! * `Source::s3`, `Source::gcs` and `Source::azure` follow no redirect. A store that was built elsewhere, for [`Source::new`], has a
+//!   client of its own, which follows redirects; so does one whose builder has root certificates or a DNS resolver set in code.
+//! * These three list raw keys, but for S3 Express and for buckets with customer keys. All others, and every store by
+//!   [`Source::new`], are listed by a client that turns keys into paths. There a key with an empty, `.` or `..` segment or a control
+//!   character is one refusal together with all that is in its directory; directly below the prefix it fails every call that
+//!   lists, until somebody removes it. A folder that a console has made, `docs/`, is listed as a file `docs` that is
+//!   not there, and no call is complete.
+//! * Likewise [`Retry`] counts every request of the former. The client of the latter repeats each as it is set up to, within an
+//!   attempt.
 //! * A file that was torn by a power cut looks like one that the guest has changed, and goes to the store.
 //! * With [`Remote::Trust`] complete means that the workspace holds what this host left in the store.
 //! * A write through a mapping may leave no stamp; [`SyncOptions::with_hashing`] reads every file.
@@ -82,7 +89,8 @@
 //! | a directory by [`Source::local`] | a new object; not one in place of another | the same |
 //!
 //! Deletions are tried in the same way. On S3 a thousand go in one request with their versions (SeaweedFS keeps these), or each in
-//! one of its own with `If-Match` (moto keeps only that), or each is compared right before and counted, as in all other stores.
+//! one of its own with `If-Match` (moto keeps only that); on Azure each goes in one of its own with `If-Match`. Elsewhere, and where a
+//! server does not keep these, each is compared right before and counted.
 //!
 //! In parts the object is also compared right before it is published. Where it is "no", that is all, and what another host
 //! puts between the two is overwritten. The same holds for servers that check the condition of a completion without a lock: of
@@ -91,8 +99,8 @@
 //!
 //! # Stores and credentials
 //! [`Source::parse`] opens a store by its URL, with the credentials of the environment, the container or the instance; its
-//! documentation says where they are looked for, and that profiles are not read. `Source::s3`, `Source::signing` and
-//! [`Source::new`] take what was built with the crate [`object_store`], which is exported here in the version that fits.
+//! documentation says where they are looked for, and that profiles are not read. `Source::s3`, `Source::gcs`, `Source::azure`,
+//! `Source::signing` and [`Source::new`] take what was built with the crate [`object_store`], which is exported here in the version that fits.
 //!
 //! All calls need a tokio runtime with time enabled, and do their file work on its blocking threads.
 //!

@@ -30,19 +30,12 @@ fuzz_target!(|input: &[u8]| {
     planned(&prefix, &spelled, Limits::new(limits), listing);
 });
 
-/// A prefix of as many levels as there are good names for, built and spelled out.
+/// A prefix of three levels, built and spelled out.
 fn prefix(session: &[u8], user: &[u8], tenant: &[u8]) -> (Prefix, String) {
-    let id = SessionId::new(String::from_utf8_lossy(session));
-    let (mut prefix, mut spelled) = (Prefix::session(&id), format!("sessions/{id}/"));
-    if let Ok(user) = SafeName::new(user) {
-        prefix = prefix.of_user(&user);
-        spelled.insert_str(0, &format!("users/{user}/"));
-    }
-    if let Ok(tenant) = SafeName::new(tenant) {
-        prefix = prefix.of_tenant(&tenant);
-        spelled.insert_str(0, &format!("tenants/{tenant}/"));
-    }
-    (prefix, spelled)
+    let [session, user, tenant] = [session, user, tenant].map(String::from_utf8_lossy);
+    let prefix = Prefix::session(&SessionId::new(&session)).of_user(&user).of_tenant(&tenant);
+    let [session, user, tenant] = [session, user, tenant].map(SessionId::new);
+    (prefix, format!("tenants/{tenant}/users/{user}/sessions/{session}/"))
 }
 
 fn object(line: &[u8], prefix: &str) -> (Vec<u8>, u64) {

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{GuestPath, SafeName, SafePath, SessionId};
+use crate::name::{GuestPath, SafePath, SessionId};
 
 const OPERATION: &str = "read key";
 
@@ -27,9 +27,9 @@ const KEY_MAX: usize = 1024;
 ///
 /// ```
 /// use beneath::artifacts::Prefix;
-/// use beneath::{GuestPath, SessionId, safe_name};
+/// use beneath::{GuestPath, SessionId};
 ///
-/// let prefix = Prefix::session(&SessionId::new("s-1")).of_user(&safe_name("7")?).of_tenant(&safe_name("acme")?);
+/// let prefix = Prefix::session(&SessionId::new("s-1")).of_user("7").of_tenant("acme");
 /// let key = prefix.key(&GuestPath::new("out/a b.txt")?)?;
 /// assert_eq!(key, "tenants/acme/users/7/sessions/s-1/out/a b.txt");
 /// assert_eq!(prefix.path(key.as_bytes())?, GuestPath::new("out/a b.txt")?);
@@ -61,15 +61,25 @@ impl Prefix {
     }
 
     /// The same prefix within a user's: `users/<user>/…`.
+    ///
+    /// Every text is the id of a user, and becomes one component as that of a [`SessionId`] does: a safe name stays itself.
+    ///
+    /// ```
+    /// use beneath::{SessionId, artifacts::Prefix};
+    ///
+    /// let prefix = |user| Prefix::session(&SessionId::new("s")).of_user(user);
+    /// assert_eq!(prefix("u-7").as_str(), "users/u-7/sessions/s/");
+    /// assert_eq!(prefix("auth0|7").as_str(), "users/auth0-7~0a07a4c62c2b815cbf76a2bd1467b462/sessions/s/");
+    /// ```
     #[must_use]
-    pub fn of_user(self, user: &SafeName) -> Self {
-        Self(format!("users/{}/{}", user.as_str(), self.0))
+    pub fn of_user(self, user: impl AsRef<str>) -> Self {
+        Self(format!("users/{}/{}", SessionId::new(user), self.0))
     }
 
-    /// The same prefix within a tenant's: `tenants/<tenant>/…`.
+    /// The same prefix within a tenant's: `tenants/<tenant>/…`, with any text for the id, as [`of_user`](Self::of_user).
     #[must_use]
-    pub fn of_tenant(self, tenant: &SafeName) -> Self {
-        Self(format!("tenants/{}/{}", tenant.as_str(), self.0))
+    pub fn of_tenant(self, tenant: impl AsRef<str>) -> Self {
+        Self(format!("tenants/{}/{}", SessionId::new(tenant), self.0))
     }
 
     /// A prefix below this one: `…/<path>/`.
@@ -283,7 +293,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn prefix() -> Prefix {
-        Prefix::session(&SessionId::new("s1")).of_user(&SafeName::new("u7").unwrap())
+        Prefix::session(&SessionId::new("s1")).of_user("u7")
     }
 
     #[test]
@@ -309,6 +319,25 @@ mod tests {
             let kind = if leaves { ErrorKind::Escape } else { ErrorKind::InvalidPath };
             assert_eq!(error.kind(), kind, "{raw:?}: {error}");
         }
+    }
+
+    #[test]
+    fn every_text_is_the_id_of_a_user_and_no_two_share_a_prefix() {
+        let of = |id: &str| prefix().of_user(id).of_tenant(id);
+        let ids =
+            ["u", "auth0|x", "user:42", "user-42", "a/b", "a/../b", "..", "", "a\0", "é", "e\u{301}", "%=a"];
+        let prefixes: std::collections::BTreeSet<_> = ids.map(|id| of(id).0).into();
+        assert_eq!(prefixes.len(), ids.len());
+        for id in ids {
+            // Each is one component, and the way back is exact.
+            assert_eq!(of(id).as_str().matches('/').count(), 8, "{id:?}");
+            let path = GuestPath::new("a/b").unwrap();
+            assert_eq!(of(id).path(of(id).key(&path).unwrap().as_bytes()).unwrap(), path, "{id:?}");
+        }
+        assert_eq!(of("u").as_str(), "tenants/u/users/u/users/u7/sessions/s1/");
+        // Nobody gets the prefix of another by its name.
+        let mapped = SessionId::new("auth0|x");
+        assert_ne!(of(mapped.as_str()), of("auth0|x"));
     }
 
     #[test]

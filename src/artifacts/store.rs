@@ -2,6 +2,8 @@
 
 mod answer;
 mod attributes;
+#[cfg(feature = "azure")]
+mod azure;
 mod backend;
 #[cfg(feature = "client")]
 mod bounded;
@@ -9,11 +11,15 @@ mod budget;
 #[cfg(feature = "client")]
 mod connect;
 mod error;
+#[cfg(feature = "gcp")]
+mod gcs;
 mod generic;
 mod local;
 mod object;
 mod parse;
 mod probe;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+mod raw;
 mod retry;
 #[cfg(feature = "aws")]
 mod s3;
@@ -26,8 +32,8 @@ pub(crate) use error::{changed, is_transient};
 pub(crate) use object::same_version;
 pub use object::{Body, Condition, Doomed, Head, Listed};
 pub(crate) use probe::Deletes;
+#[cfg(all(fuzzing, feature = "aws"))]
+pub use raw::read_page;
 pub use retry::Retry;
 pub(crate) use retry::within;
-#[cfg(all(fuzzing, feature = "aws"))]
-pub use s3::read_page;
 pub use source::Source;

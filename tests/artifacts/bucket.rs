@@ -1,4 +1,4 @@
-//! A bucket of S3 or GCS in this process: it keeps conditions in one step with the write, and misbehaves on demand.
+//! A bucket of S3, GCS or, but for parts, Azure in this process: it keeps conditions in one step with the write, and misbehaves on demand.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -133,15 +133,47 @@ impl Bucket {
     /// The same bucket as GCS, which compares generations and not versions.
     #[cfg(feature = "gcp")]
     pub(crate) fn gcs(&self) -> Source {
-        let key = format!(
-            r#"{{"gcs_base_url":"http://127.0.0.1:{}","disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}}"#,
-            self.port
-        );
-        let builder = object_store::gcp::GoogleCloudStorageBuilder::new()
+        Source::gcs(self.gcs_builder()).unwrap()
+    }
+
+    #[cfg(feature = "gcp")]
+    pub(crate) fn gcs_builder(&self) -> object_store::gcp::GoogleCloudStorageBuilder {
+        use object_store::gcp::{GcpSigningCredential, GoogleCloudStorageBuilder, ServiceAccountKey};
+
+        let private_key = Some(ServiceAccountKey::new(Box::new(Signer)));
+        let signing = GcpSigningCredential { email: "a@example".to_owned(), private_key };
+        GoogleCloudStorageBuilder::new()
+            .with_base_url(&self.url())
             .with_bucket_name("bucket")
-            .with_service_account_key(key)
-            .with_client_options(object_store::ClientOptions::new().with_allow_http(true));
-        Source::new(Arc::new(builder.build().unwrap()))
+            .with_bearer_token("token")
+            .with_signing_credentials(Arc::new(object_store::StaticCredentialProvider::new(signing)))
+    }
+
+    /// The same bucket as a container of Azure.
+    #[cfg(feature = "azure")]
+    pub(crate) fn azure(&self) -> Source {
+        Source::azure(self.azure_builder()).unwrap()
+    }
+
+    #[cfg(feature = "azure")]
+    pub(crate) fn azure_builder(&self) -> object_store::azure::MicrosoftAzureBuilder {
+        object_store::azure::MicrosoftAzureBuilder::new()
+            .with_account("account")
+            .with_access_key("aw==")
+            .with_container_name("bucket")
+            .with_endpoint(self.url())
+            .with_allow_http(true)
+    }
+
+    /// The same bucket as every cloud that there is, by name.
+    pub(crate) fn clouds(&self) -> Vec<(&'static str, Source)> {
+        vec![
+            ("S3", self.source()),
+            #[cfg(feature = "gcp")]
+            ("GCS", self.gcs()),
+            #[cfg(feature = "azure")]
+            ("Azure", self.azure()),
+        ]
     }
 
     /// A bucket that gives this answer to all about scratch objects.
@@ -216,6 +248,14 @@ impl Bucket {
         self.state.lock().unwrap().objects.insert(key.to_owned(), (b"planted".to_vec(), 0));
     }
 
+    /// Puts the object at `path` again, with the same content and under another version, as another tool does.
+    pub(crate) fn put_again(&self, path: &str) {
+        let mut state = self.state.lock().unwrap();
+        state.count += 1;
+        let (key, count) = (format!("sessions/s1/{path}"), state.count);
+        state.objects.get_mut(&key).unwrap().1 = count;
+    }
+
     /// The same without content.
     pub(crate) fn plant_empty(&self, key: &str) {
         self.state.lock().unwrap().objects.insert(key.to_owned(), (Vec::new(), 0));
@@ -227,6 +267,18 @@ impl Bucket {
     }
 }
 
+/// Signs with nothing, which is enough for a server that does not look.
+#[cfg(feature = "gcp")]
+#[derive(Debug)]
+struct Signer;
+
+#[cfg(feature = "gcp")]
+impl object_store::client::Signer for Signer {
+    fn sign(&self, _: &[u8]) -> object_store::Result<Vec<u8>> {
+        Ok(vec![1])
+    }
+}
+
 /// What a request says of the file.
 fn said(request: &Request) -> Headers {
     let said = request.headers.iter().filter(|(name, _)| is_said(name));
@@ -235,7 +287,7 @@ fn said(request: &Request) -> Headers {
 
 /// Whether a header says something of the file.
 fn is_said(name: &str) -> bool {
-    name.starts_with("x-amz-meta-") || name.starts_with("x-goog-meta-")
+    ["x-amz-meta-", "x-goog-meta-", "x-ms-meta-"].iter().any(|start| name.starts_with(start))
 }
 
 /// There are few names, and a test soon ends.
@@ -374,30 +426,54 @@ impl State {
     }
 
     fn list(&self, request: &Request) -> Answer {
+        let is_azure = request.query.contains_key("comp");
         let encoded = request.query.contains_key("encoding-type");
         let prefix = request.query.get("prefix").map_or("", String::as_str);
-        let found = self.objects.iter().filter(|(key, _)| key.starts_with(prefix));
-        let contents = found.map(|(key, (content, version))| {
-            let key = match encoded {
-                true => utf8_percent_encode(key, NON_ALPHANUMERIC).to_string(),
-                false => key.replace('&', "&amp;").replace('<', "&lt;"),
-            };
-            (key, content.len(), format!("{}{}", if self.weak { "W/" } else { "" }, etag(*version)))
+        let delimiter = request.query.get("delimiter").map(String::as_str);
+        let mut prefixes = std::collections::BTreeSet::new();
+        let found = self.objects.iter().filter(|(key, _)| key.starts_with(prefix)).filter(|(key, _)| {
+            let inner = delimiter.and_then(|delimiter| key[prefix.len()..].split_once(delimiter));
+            inner.is_none_or(|(inner, _)| {
+                prefixes.insert(format!("{prefix}{inner}/"));
+                false
+            })
         });
-        listing(encoded, contents, None)
+        let contents: Vec<_> = found
+            .map(|(key, (content, version))| {
+                let key = match encoded {
+                    true => utf8_percent_encode(key, NON_ALPHANUMERIC).to_string(),
+                    false => key.replace('&', "&amp;").replace('<', "&lt;"),
+                };
+                (key, content.len(), format!("{}{}", if self.weak { "W/" } else { "" }, etag(*version)))
+            })
+            .collect();
+        if is_azure {
+            let blob = |(key, size, etag): (String, usize, String)| {
+                let etag = etag.replace('"', "");
+                format!(
+                    "<Blob><Name>{key}</Name><Properties><Content-Length>{size}</Content-Length><Etag>{etag}</Etag>\
+                     <Last-Modified>Thu, 01 Jan 2026 00:00:00 GMT</Last-Modified></Properties></Blob>"
+                )
+            };
+            let blobs: String = contents.into_iter().map(blob).collect();
+            let xml = "EnumerationResults";
+            return Answer::new(200, format!("<{xml}><Blobs>{blobs}</Blobs><NextMarker/></{xml}>"));
+        }
+        listing(encoded, contents.into_iter(), prefixes, None)
     }
 }
 
 /// A page with these objects below the prefix.
 pub(crate) fn page(objects: &[(&str, usize)], next: Option<&str>) -> Answer {
     let contents = objects.iter().map(|(path, size)| (format!("sessions/s1/{path}"), *size, "\"e\"".into()));
-    listing(true, contents, next)
+    listing(true, contents, Default::default(), next)
 }
 
-/// A page with the key, as text of XML, the size and the version of each object.
+/// A page with the key, as text of XML, the size and the version of each object, and with directories.
 fn listing(
     encoded: bool,
     contents: impl Iterator<Item = (String, usize, String)>,
+    prefixes: std::collections::BTreeSet<String>,
     next: Option<&str>,
 ) -> Answer {
     let mut xml = String::from("<ListBucketResult>");
@@ -409,6 +485,9 @@ fn listing(
             "<Contents><Key>{key}</Key><Size>{size}</Size><ETag>{etag}</ETag>\
              <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
         ));
+    }
+    for prefix in prefixes {
+        xml.push_str(&format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>"));
     }
     if let Some(token) = next {
         xml.push_str(&format!(

@@ -51,6 +51,8 @@ async fn stores() -> Vec<(String, Source)> {
     let own =
         |builder: object_store::aws::AmazonS3Builder| Source::signing(Arc::new(builder.build().unwrap()));
     let bucket = Bucket::new(|_, _| Act::Serve);
+    #[cfg(feature = "gcp")]
+    let gcs = Bucket::new(|_, _| Act::Serve);
     let stores = vec![
         ("memory", support::memory()),
         ("memory, as any store", Source::new(Arc::new(object_store::memory::InMemory::new()))),
@@ -59,7 +61,9 @@ async fn stores() -> Vec<(String, Source)> {
         ("bucket", bucket.source()),
         ("bucket, own client", own(bucket.builder())),
         #[cfg(feature = "gcp")]
-        ("bucket, as GCS", Bucket::new(|_, _| Act::Serve).gcs()),
+        ("bucket, as GCS", gcs.gcs()),
+        #[cfg(feature = "gcp")]
+        ("bucket, as GCS, own client", Source::new(Arc::new(gcs.gcs_builder().build().unwrap()))),
     ];
     let mut stores: Vec<_> = stores.into_iter().map(|(name, source)| (name.to_owned(), source)).collect();
     for (name, server) in servers::S3 {
@@ -67,6 +71,12 @@ async fn stores() -> Vec<(String, Source)> {
         let (bucket, source) = server.bucket().await;
         stores.push((name.to_owned(), source));
         stores.push((format!("{name}, own client"), own(server.builder(&bucket))));
+    }
+    #[cfg(feature = "azure")]
+    if let Some(server) = servers::azurite() {
+        let container = server.container();
+        stores.push(("Azurite".to_owned(), Source::azure(container.clone()).unwrap()));
+        stores.push(("Azurite, own client".to_owned(), Source::new(Arc::new(container.build().unwrap()))));
     }
     stores
 }
@@ -170,11 +180,19 @@ async fn store_that_lists_raw_keys_lists_every_planted_key() {
     let mut planted: Vec<_> = PLANTED.iter().map(|key| format!("raw/{key}")).collect();
     planted.iter().for_each(|key| bucket.plant(key));
     planted.sort();
-    let source = bucket.source();
-    assert!(source.backend().abilities().raw_keys);
-    assert_eq!(keys(source.backend(), "raw/").await, planted);
+    for (cloud, source) in bucket.clouds() {
+        assert!(source.backend().abilities().raw_keys, "{cloud}");
+        assert_eq!(keys(source.backend(), "raw/").await, planted, "{cloud}");
+        for key in ["raw/a//b", "raw/dir/", "raw//abs", "raw/tab\t"] {
+            assert_eq!(read(source.backend(), key).await.unwrap(), b"planted", "{cloud} {key}");
+        }
+        for key in ["raw/../x", "raw/a/../b"] {
+            let error = source.backend().get(key, None).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidPath, "{cloud} {key}");
+        }
+    }
 
-    // The control: the store's own client ends its listing at the first of them, and says that it may.
+    // The control: the store's own client ends its listing at one of them, and says that it may.
     let plain = Source::new(Arc::new(bucket.builder().build().unwrap()));
     let listed: Result<Vec<_>, _> = plain.backend().list("raw/", Retry::default()).try_collect().await;
     assert!(listed.is_err() && !plain.backend().abilities().raw_keys);

@@ -330,6 +330,33 @@ async fn a13_one_object_that_cannot_be_read_is_one_refusal() {
     }
 }
 
+/// It was the path in the workspace, which is no key.
+#[tokio::test]
+async fn a25_what_is_refused_after_the_listing_has_its_whole_key() {
+    use std::sync::{Arc, Mutex};
+
+    let bucket = Bucket::scripted(
+        |_| page(&[("d/denied", 5), ("d/good", 5), ("d/link", 5000)], None),
+        |key, _| match key {
+            "d/denied" => Answer::new(403, ""),
+            "d/link" => Answer::new(200, vec![b'x'; 5000]).with("x-amz-meta-mode", "120777"),
+            _ => Answer::new(200, "hello"),
+        },
+    );
+    let (home, told) = (Home::new(), Arc::new(Mutex::new(Vec::new())));
+    let refused = Arc::clone(&told);
+    let artifacts = home.artifacts(&bucket.source()).with_progress(move |event| {
+        if let beneath::artifacts::Event::Refused { raw, .. } = event {
+            refused.lock().unwrap().push(String::from_utf8(raw.to_vec()).unwrap());
+        }
+    });
+    let report = artifacts.restore().await.unwrap();
+    let wanted = ["sessions/s1/d/denied", "sessions/s1/d/link"];
+    assert_eq!(report.refused().map(|(key, _)| key.to_str().unwrap()).collect::<Vec<_>>(), wanted);
+    assert_eq!(*told.lock().unwrap(), wanted);
+    assert_eq!((report.placed, report.failed.total), (1, 0), "{report:?}");
+}
+
 /// A bucket of 400 objects of which those that are `bad`, by number, are answered with `status`.
 fn spoiled(status: u16, bad: impl Fn(usize) -> bool + Send + Sync + 'static) -> Bucket {
     let names: Vec<String> = (0..400).map(|n| format!("f{n:03}")).collect();

@@ -54,7 +54,12 @@ impl Request {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let ask = match (method, query.contains_key("uploadId")) {
-            ("GET", _) if query.contains_key("list-type") => Ask::List,
+            ("GET", _)
+                if query.contains_key("list-type")
+                    || query.get("comp").is_some_and(|comp| comp == "list") =>
+            {
+                Ask::List
+            }
             ("GET", _) => Ask::Get,
             ("HEAD", _) => Ask::Head,
             ("PUT", true) => Ask::Part,

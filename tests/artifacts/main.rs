@@ -6,10 +6,10 @@ mod bucket;
 mod budget;
 mod bundle;
 mod choices;
-#[cfg(any(feature = "azure", feature = "gcp"))]
 mod clouds;
 mod conditions;
 mod conformance;
+mod credentials;
 mod dead_ends;
 mod deletes;
 mod faithful;

@@ -82,6 +82,63 @@ async fn bucket_is_opened_with_the_credentials_of_the_environment() {
     assert!(!run("wrong").0, "the control");
 }
 
+/// What a child does with that environment, and with one in which a name has another value.
+#[cfg(any(feature = "azure", feature = "gcp"))]
+fn runs(url: &str, settings: &[(&str, &str)]) -> bool {
+    let empty = tempfile::tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "parse::child", "--nocapture", "--test-threads=1"])
+        // Where it finds no credentials of a person.
+        .env("HOME", empty.path())
+        .env(VARIABLE, url)
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    output.status.success()
+}
+
+#[cfg(feature = "azure")]
+#[tokio::test]
+async fn container_is_opened_with_the_credentials_of_the_environment() {
+    let Some(server) = servers::azurite() else { return };
+    let container = server.container();
+    support::put_object(&Source::azure(container.clone()).unwrap(), "a", b"x").await;
+    let name = container.get_config_value(&object_store::azure::AzureConfigKey::ContainerName).unwrap();
+    let (url, endpoint) = (
+        format!("az://{name}/sessions/s1"),
+        format!("http://127.0.0.1:{}/{}", server.port, servers::ACCOUNT),
+    );
+    let settings = |key| {
+        [
+            ("AZURE_STORAGE_ACCOUNT_NAME", servers::ACCOUNT),
+            ("AZURE_STORAGE_ACCOUNT_KEY", key),
+            ("AZURE_ENDPOINT", endpoint.as_str()),
+            ("AZURE_ALLOW_HTTP", "true"),
+        ]
+    };
+    assert!(runs(&url, &settings(servers::ACCOUNT_KEY)));
+    assert!(!runs(&url, &settings("d3Jvbmc=")), "the control");
+}
+
+#[cfg(feature = "gcp")]
+#[tokio::test]
+async fn bucket_of_gcs_is_opened_with_the_credentials_of_the_environment() {
+    use crate::bucket::{Act, Answer, Bucket};
+
+    let bucket = Bucket::new(|request, _| {
+        match request.headers.get("authorization").is_some_and(|token| token == "Bearer right") {
+            true => Act::Serve,
+            false => Act::Refuse(Answer::new(401, "")),
+        }
+    });
+    bucket.plant("sessions/s1/a");
+    let base = bucket.url();
+    let settings = |token| [("GOOGLE_BASE_URL", base.as_str()), ("GOOGLE_BEARER_TOKEN", token)];
+    assert!(runs("gs://bucket/sessions/s1", &settings("right")));
+    assert!(!runs("gs://bucket/sessions/s1", &settings("wrong")), "the control");
+}
+
 /// Not a test by itself: what the child runs.
 #[tokio::test]
 async fn child() {

@@ -100,7 +100,7 @@ async fn stores() -> Vec<(&'static str, Source)> {
     }
     #[cfg(feature = "azure")]
     if let Some(server) = servers::azurite() {
-        stores.push(("Azurite", server.container()));
+        stores.push(("Azurite", beneath::artifacts::Source::azure(server.container()).unwrap()));
     }
     stores
 }

@@ -22,9 +22,9 @@ pub(crate) const SECRET: &str = "S3RVER";
 
 /// The account and the key that every Azurite has.
 #[cfg(feature = "azure")]
-const ACCOUNT: &str = "devstoreaccount1";
+pub(crate) const ACCOUNT: &str = "devstoreaccount1";
 #[cfg(feature = "azure")]
-const ACCOUNT_KEY: &str =
+pub(crate) const ACCOUNT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// A server on loopback; of S3 in most cases.
@@ -201,34 +201,41 @@ impl Server {
         (name, source)
     }
 
-    /// A new container of Azurite and a source on it.
+    /// A new container of Azurite.
     #[cfg(feature = "azure")]
-    pub(crate) fn container(&self) -> Source {
-        use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, MicrosoftAzureBuilder};
+    pub(crate) fn container(&self) -> object_store::azure::MicrosoftAzureBuilder {
+        let name = new_name();
+        let answer = self.azure("PUT", &format!("{name}?restype=container"), b"");
+        assert!(answer.contains(" 201 "), "{answer}");
+        object_store::azure::MicrosoftAzureBuilder::new()
+            .with_account(ACCOUNT)
+            .with_access_key(ACCOUNT_KEY)
+            .with_container_name(name)
+            .with_endpoint(format!("http://127.0.0.1:{}/{ACCOUNT}", self.port))
+            .with_allow_http(true)
+    }
+
+    /// The answer of Azurite to a signed request past every client.
+    #[cfg(feature = "azure")]
+    pub(crate) fn azure(&self, method: &str, target: &str, body: &[u8]) -> String {
+        use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
         use object_store::client::{HttpRequest, HttpRequestBody};
 
-        let name = new_name();
-        let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", self.port);
         let mut request = HttpRequest::new(HttpRequestBody::empty());
-        *request.method_mut() = "PUT".parse().unwrap();
-        *request.uri_mut() = format!("{endpoint}/{name}?restype=container").parse().unwrap();
+        *request.method_mut() = method.parse().unwrap();
+        *request.uri_mut() = format!("http://127.0.0.1:{}/{ACCOUNT}/{target}", self.port).parse().unwrap();
+        let length = body.len().to_string().parse().unwrap();
+        request.headers_mut().insert("content-length", length);
+        request.headers_mut().insert("x-ms-blob-type", "BlockBlob".parse().unwrap());
         let credential = AzureCredential::AccessKey(AzureAccessKey::try_new(ACCOUNT_KEY).unwrap());
         AzureAuthorizer::new(&credential, ACCOUNT).try_authorize(&mut request).unwrap();
+        request.headers_mut().remove("content-length");
         let headers: String = request
             .headers()
             .iter()
             .map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()))
             .collect();
-        let target = format!("/{ACCOUNT}/{name}?restype=container");
-        let answer = self.http("PUT", &target, &headers, b"").unwrap();
-        assert!(answer.contains(" 201 "), "{answer}");
-        let store = MicrosoftAzureBuilder::new()
-            .with_account(ACCOUNT)
-            .with_access_key(ACCOUNT_KEY)
-            .with_container_name(name)
-            .with_endpoint(endpoint)
-            .with_allow_http(true);
-        Source::new(std::sync::Arc::new(store.build().unwrap()))
+        self.http(method, &format!("/{ACCOUNT}/{target}"), &headers, body).unwrap()
     }
 
     /// The store has no call to make a bucket; a signed URL for an object with an empty name is nearly one.

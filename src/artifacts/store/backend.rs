@@ -76,9 +76,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Fails with `Busy` if it has another version, with `Unsupported` if the store knows no such condition.
     fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
         let _ = etag;
-        let error = Error::new("delete", key, ErrorKind::Unsupported)
-            .with_detail("the store does not compare and delete in one step");
-        std::future::ready(Err(error)).boxed()
+        std::future::ready(Err(unconditional(key))).boxed()
     }
 
     /// Removes several objects, at most as many as [`Abilities::bulk`]; returns what became of each, in their order.
@@ -103,6 +101,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         valid: Duration,
         disposition: Option<&'a str>,
     ) -> BoxFuture<'a, Result<String>>;
+}
+
+/// Why an object is not removed on a condition.
+pub(super) fn unconditional(key: &str) -> Error {
+    Error::new("delete", key, ErrorKind::Unsupported)
+        .with_detail("the store does not compare and delete in one step")
 }
 
 /// An upload in parts. Nobody sees the object before it is complete.

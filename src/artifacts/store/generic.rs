@@ -5,7 +5,9 @@
 //!
 //! Defence: a key that the path type does not keep byte for byte is never addressed, so no call reaches another object.
 //!
-//! What remains: one planted key ends the listing. Stores with a file of their own list by raw keys.
+//! What remains: one planted key costs all that is in its directory, or the listing. Stores with a file of their own list by raw keys.
+
+mod list;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +31,7 @@ use tokio::sync::Mutex;
 use super::attributes::{Attributes, Dialect, Kind};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::error::{changed, conditional_error, store_error};
-use super::object::{Body, Condition, Doomed, Head, Listed, quoted, same_version, strong};
+use super::object::{Body, Condition, Doomed, Head, Listed, same_version, strong};
 use super::retry::Retry;
 use crate::entropy::unguessable;
 use crate::error::{Error, ErrorKind, Result};
@@ -234,31 +236,13 @@ impl Backend for Generic {
 
     // The client asks again as it is set up to.
     fn list(&self, prefix: &str, _: Retry) -> BoxStream<'static, Result<Listed>> {
-        let location = match StorePath::parse(prefix) {
-            Ok(location) => location,
+        match StorePath::parse(prefix) {
+            Ok(location) => list::list(Arc::clone(&self.store), location),
             Err(source) => {
                 let error = store_error("list", prefix, source.into());
-                return stream::once(async { Err(error) }).boxed();
+                stream::once(async { Err(error) }).boxed()
             }
-        };
-        let subject = prefix.to_owned();
-        self.store
-            .list(Some(&location))
-            .map(move |item| match item {
-                Ok(meta) => Ok(Listed {
-                    key: String::from(meta.location).into_bytes(),
-                    size: meta.size,
-                    etag: meta.e_tag.map(quoted),
-                    put_at: Some(meta.last_modified.timestamp()),
-                }),
-                Err(error) => Err(store_error("list", &subject, error)),
-            })
-            .scan(false, |failed, item| {
-                let item = if *failed { None } else { Some(item) };
-                *failed = matches!(item, Some(Err(_)));
-                std::future::ready(item)
-            })
-            .boxed()
+        }
     }
 
     fn get<'a>(&'a self, key: &'a str, etag: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {

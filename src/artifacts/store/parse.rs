@@ -23,8 +23,8 @@ impl Source {
     /// | URL | store |
     /// |---|---|
     /// | `s3://bucket/path` | `Source::s3`, feature `aws` |
-    /// | `gs://bucket/path` | Google Cloud Storage, feature `gcp` |
-    /// | `az://container/path` | Azure Blob Storage, feature `azure` |
+    /// | `gs://bucket/path` | `Source::gcs`, feature `gcp` |
+    /// | `az://container/path` | `Source::azure`, feature `azure` |
     /// | `file:///directory` | [`Source::local`]; the whole path is the directory |
     /// | `memory:///path` | a new and empty store in memory |
     ///
@@ -37,9 +37,11 @@ impl Source {
     ///   (EKS); `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `…_FULL_URI` (ECS, EKS pod identity); the metadata service of the
     ///   instance. `AWS_REGION`, `AWS_ENDPOINT_URL` and `AWS_ALLOW_HTTP` say where the bucket is.
     /// * GCS: `GOOGLE_SERVICE_ACCOUNT` (a file) or `GOOGLE_SERVICE_ACCOUNT_KEY`, `GOOGLE_APPLICATION_CREDENTIALS`, the file
-    ///   that `gcloud auth application-default login` writes, the metadata server.
-    /// * Azure: `AZURE_STORAGE_ACCOUNT_NAME` with `AZURE_STORAGE_ACCOUNT_KEY`, a SAS token, a client secret, a federated token, or
-    ///   the managed identity of the machine.
+    ///   that `gcloud auth application-default login` writes, the metadata server (`GCE_METADATA_HOST`). `GOOGLE_BASE_URL` says
+    ///   where the bucket is.
+    /// * Azure: `AZURE_STORAGE_ACCOUNT_NAME` with `AZURE_STORAGE_ACCOUNT_KEY`; `AZURE_FEDERATED_TOKEN_FILE` with `AZURE_CLIENT_ID` and
+    ///   `AZURE_TENANT_ID` (AKS); a client secret; a SAS token; the managed identity of the machine. `AZURE_ENDPOINT` and
+    ///   `AZURE_ALLOW_HTTP` say where the container is.
     ///
     /// Profiles are *not* read: neither `~/.aws/credentials` nor `~/.aws/config` with `AWS_PROFILE`, SSO or `credential_process`. Let
     /// `aws configure export-credentials --format env` put them into the environment, or give a builder a provider of your own and

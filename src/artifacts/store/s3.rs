@@ -1,153 +1,139 @@
-//! S3 by raw keys: listing and reading that never pass a key through a path type.
+//! S3: conditions on a completion and on removals, which its own client does not send.
 //!
-//! Problem: the store's own listing turns each key into a path. A key that is no path ends the listing, and `/abs` and
-//! `dir/` come out as `abs` and `dir`, which are other objects.
-//!
-//! Defence: requests of our own, with the endpoint, credentials and HTTP client of the store. An upload in parts is
-//! completed by one, too, since the store's own completion takes no condition.
-//!
-//! What remains: a URL cannot hold a `.` or `..` segment, in any spelling, so such a key is listed but not read.
+//! What remains: buckets that need more than a plain signature are asked through their own client.
 
-mod client;
-mod clock;
+mod bulk;
 mod complete;
-mod delete;
-mod list;
-mod marker;
-mod page;
-mod read;
-mod xml;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
-use futures_util::stream::BoxStream;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
+use object_store::client::HttpRequest;
+use object_store::{ClientConfigKey, StaticCredentialProvider};
+use percent_encoding::percent_decode_str;
 
 use super::attributes::{Attributes, Dialect};
 use super::backend::{Abilities, Backend, Compares, Conditions, Parts};
 use super::generic::{Generic, location, metadata};
-use super::object::{Body, Condition, Doomed, Head, Listed};
-use super::retry::Retry;
-use crate::error::Result;
-use client::Bucket;
-#[cfg(fuzzing)]
-pub use page::read_page;
-
-/// A bucket, by raw keys where the store's own client rewrites them.
-#[derive(Debug)]
-struct S3 {
-    bucket: Arc<Bucket>,
-    client: Generic,
-}
+use super::object::Doomed;
+use super::raw::{
+    Bucket, Cloud, Malformed, More, Page, Raw, Shared, is_set, list_type_2, once, parse, signed_place,
+    unbuilt,
+};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Opens the bucket that `builder` describes; by raw keys unless it needs more than a plain signature.
 pub(super) fn open(builder: AmazonS3Builder) -> Result<Arc<dyn Backend>> {
-    let (store, url, bucket) = Bucket::open(builder)?;
-    let client = Generic::signing(Arc::new(store)).by_etags();
-    Ok(match bucket {
-        Some(bucket) => Arc::new(S3 { bucket: Arc::new(bucket), client }),
-        None => Arc::new(client.at(url)),
-    })
+    let set = |key| is_set(builder.get_config_value(&key));
+    let signed = !set(AmazonS3ConfigKey::SkipSignature);
+    let requester_pays = set(AmazonS3ConfigKey::RequestPayer);
+    let special = set(AmazonS3ConfigKey::S3Express)
+        || "aws_sse_customer_key_base64".parse().is_ok_and(|key| builder.get_config_value(&key).is_some());
+
+    let (url, region) = place(builder.clone())?;
+    let shared = Shared::default();
+    // Their listing is the client's, which goes on where it has failed.
+    let builder = if special { builder } else { unhurried(builder) };
+    let store = builder.with_http_connector(shared.clone()).build().map_err(unbuilt)?;
+    let client = Generic::signing(Arc::new(store.clone())).by_etags();
+    if special {
+        return Ok(Arc::new(client.at(url)));
+    }
+    let raw = Arc::new(shared.raw(url, S3 { store: store.clone(), region, signed, requester_pays })?);
+    let more = Some(Box::new(Uploads { raw: Arc::clone(&raw), store }) as Box<dyn More>);
+    Ok(Arc::new(Bucket { raw, client, abilities, more }))
 }
 
-impl Backend for S3 {
-    fn abilities(&self) -> Abilities {
-        Abilities {
-            complete: Conditions::both(Compares::AsServer),
-            delete: Compares::AsServer,
-            delete_many: Compares::AsServer,
-            bulk: 1000,
-            whole: 8 << 20,
-            repeats: true,
-            raw_keys: true,
-            markers: true,
-            content_etags: true,
-            ..self.client.abilities()
+fn abilities(client: Abilities) -> Abilities {
+    Abilities {
+        complete: Conditions::both(Compares::AsServer),
+        delete: Compares::AsServer,
+        delete_many: Compares::AsServer,
+        bulk: 1000,
+        whole: 8 << 20,
+        repeats: true,
+        content_etags: true,
+        ..client
+    }
+}
+
+/// Leaves retries and deadlines to our own, which are counted, reported, and know how much a request moves.
+fn unhurried(builder: AmazonS3Builder) -> AmazonS3Builder {
+    builder.with_retry(once()).with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "30 days")
+}
+
+/// The bucket's URL and region, as the store itself would use them.
+fn place(builder: AmazonS3Builder) -> Result<(String, String)> {
+    let credential = AwsCredential { key_id: "k".into(), secret_key: "s".into(), token: None };
+    let credentials = Arc::new(StaticCredentialProvider::new(credential));
+    let (url, query) = signed_place(&builder.with_credentials(credentials).build().map_err(unbuilt)?)?;
+    let scope = query.split('&').find_map(|pair| pair.strip_prefix("X-Amz-Credential="));
+    let scope = scope.and_then(|scope| percent_decode_str(scope).decode_utf8().ok());
+    let region = scope.and_then(|scope| scope.split('/').nth(2).map(str::to_owned));
+    Ok((url, region.ok_or_else(|| Error::new("open", "bucket", ErrorKind::Unsupported))?))
+}
+
+/// How S3 is asked.
+struct S3 {
+    store: AmazonS3,
+    region: String,
+    signed: bool,
+    requester_pays: bool,
+}
+
+impl Cloud for S3 {
+    fn dialect(&self) -> Dialect {
+        Dialect::S3
+    }
+
+    fn word(&self) -> &'static str {
+        "x-amz-meta-"
+    }
+
+    fn authorize<'a>(&'a self, request: &'a mut HttpRequest) -> BoxFuture<'a, object_store::Result<()>> {
+        async move {
+            if !self.signed {
+                return Ok(());
+            }
+            let credential = self.store.credentials().get_credential().await?;
+            AwsAuthorizer::new(&credential, "s3", &self.region)
+                .with_request_payer(self.requester_pays)
+                .try_authorize(request, None)
         }
+        .boxed()
     }
 
-    fn identity(&self) -> String {
-        self.bucket.url.clone()
+    fn query(&self, prefix: &str, token: Option<&str>) -> String {
+        list_type_2(prefix, token)
     }
 
-    fn time(&self) -> Option<i64> {
-        self.bucket.clock.now()
+    fn page(&self, xml: &[u8]) -> std::result::Result<Page, Malformed> {
+        parse(xml)
     }
+}
 
-    fn list(&self, prefix: &str, retry: Retry) -> BoxStream<'static, Result<Listed>> {
-        list::list(Arc::clone(&self.bucket), prefix.to_owned(), retry)
-    }
+/// Uploads in parts and removals of many.
+struct Uploads {
+    raw: Arc<Raw>,
+    store: AmazonS3,
+}
 
-    // A raw key names one object, so whichever version is there is the right one.
-    fn get<'a>(&'a self, key: &'a str, _: Option<&'a str>) -> BoxFuture<'a, Result<Body>> {
-        self.bucket.get(key).boxed()
-    }
-
-    fn rest<'a>(&'a self, key: &'a str, etag: &'a str, from: u64) -> BoxFuture<'a, Result<Option<Body>>> {
-        self.bucket.rest(key, etag, from).boxed()
-    }
-
-    fn head<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Head>>> {
-        match key.ends_with('/') {
-            true => self.bucket.head_marker(key).boxed(),
-            false => self.client.head(key),
-        }
-    }
-
-    fn put<'a>(
-        &'a self,
-        key: &'a str,
-        content: Bytes,
-        attributes: &'a Attributes,
-        condition: Condition<'a>,
-    ) -> BoxFuture<'a, Result<Option<String>>> {
-        match key.ends_with('/') {
-            true => self.bucket.put_marker(key, attributes).boxed(),
-            false => self.client.put(key, content, attributes, condition),
-        }
-    }
-
+impl More for Uploads {
     fn begin<'a>(
         &'a self,
         key: &'a str,
         attributes: &'a Attributes,
     ) -> BoxFuture<'a, Result<Box<dyn Parts>>> {
         let attributes = metadata(attributes, Dialect::S3);
-        async move { complete::begin(&self.bucket, location(key)?, attributes).await }.boxed()
+        async move { complete::begin(&self.raw, &self.store, location(key)?, attributes).await }.boxed()
     }
 
     fn abort<'a>(&'a self, key: &'a str, id: &'a str) -> BoxFuture<'a, Result<()>> {
-        async move { self.bucket.abort(&location(key)?, &id.to_owned()).await }.boxed()
-    }
-
-    fn delete<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<()>> {
-        async move {
-            // A server that keeps files behind its keys may take one that is no path for another.
-            if !key.ends_with('/') {
-                location(key)?;
-            }
-            self.bucket.delete(key, None).await
-        }
-        .boxed()
-    }
-
-    fn delete_if<'a>(&'a self, key: &'a str, etag: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.bucket.delete(key, Some(etag)).boxed()
+        async move { complete::abort(&self.store, &location(key)?, &id.to_owned()).await }.boxed()
     }
 
     fn delete_many<'a>(&'a self, objects: &'a [Doomed]) -> BoxFuture<'a, Result<Vec<Result<()>>>> {
-        self.bucket.delete_many(objects).boxed()
-    }
-
-    fn sign<'a>(
-        &'a self,
-        key: &'a str,
-        valid: Duration,
-        disposition: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<String>> {
-        self.client.sign(key, valid, disposition)
+        bulk::delete_many(&self.raw, objects).boxed()
     }
 }

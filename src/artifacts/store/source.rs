@@ -9,8 +9,6 @@ use object_store::memory::InMemory;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 use object_store::signer::Signer;
 
-#[cfg(any(feature = "azure", feature = "gcp"))]
-use super::attributes::Dialect;
 use super::backend::{Backend, Conditions};
 use super::budget::{Budget, Leave};
 use super::generic::Generic;
@@ -25,9 +23,10 @@ use cap_std::AmbientAuthority;
 
 /// An object store, as restore and mirror see it. Cheap to clone.
 ///
-/// [`Source::new`] takes any [`ObjectStore`] and lists it through the store's own `list`. `Source::s3` (feature
-/// `aws`) lists a bucket by raw key instead. Prefer it for S3: a store's own `list` ends at the first key with a `.`,
-/// `..` or empty segment, or with a control character, so that one planted key keeps all others from being restored.
+/// `Source::s3`, `Source::gcs` and `Source::azure` (features `aws`, `gcp` and `azure`) list a bucket by raw key. [`Source::new`]
+/// takes any [`ObjectStore`] and lists it through the store's own `list`, which ends at the first key with a `.`, `..` or empty
+/// segment, or with a control character: one planted key costs all that is in its directory, or the whole listing. Prefer
+/// the former where there is one.
 ///
 /// [`Source::local`] uses a directory as the *remote* side. A bare [`LocalFileSystem`] follows links out of its root,
 /// ends its listing at the first name that is not text, and takes no name that ends in `#` and digits.
@@ -39,11 +38,6 @@ pub struct Source {
     budget: Budget,
     found: Arc<Found>,
 }
-
-/// Objects on their way at a time, at first.
-const OBJECTS: usize = 64;
-/// Calls that have the directories of a session open at a time, at first.
-const CALLS: usize = 16;
 
 impl Source {
     /// Uses `store` with its own listing.
@@ -116,31 +110,39 @@ impl Source {
         super::s3::open(builder).map(Self::of_backend)
     }
 
-    /// Uses a bucket of Google Cloud Storage. Redirects are not followed, whatever `builder` says.
+    /// Uses a bucket of Google Cloud Storage by raw keys, with the credentials, the endpoint and the client options of `builder`.
+    ///
+    /// [`Retry`](super::Retry) replaces what `builder` sets for retries and for the time that a whole request may take. An HTTP
+    /// connector set in `builder` is replaced by one that follows no redirect.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a bucket.
     #[cfg(feature = "gcp")]
     pub fn gcs(builder: object_store::gcp::GoogleCloudStorageBuilder) -> Result<Self> {
-        let store = builder.with_http_connector(super::connect::Strict).build().map_err(not_a_store)?;
-        Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Gcs))))
+        super::gcs::open(builder).map(Self::of_backend)
     }
 
-    /// Uses a container of Azure Blob Storage. Redirects are not followed, whatever `builder` says.
+    /// Uses a container of Azure Blob Storage by raw keys, with the credentials, the endpoint and the client options of `builder`.
+    ///
+    /// [`Retry`](super::Retry) replaces what `builder` sets for retries and for the time that a whole request may take. An HTTP
+    /// connector set in `builder` is replaced by one that follows no redirect.
+    ///
+    /// A container with customer keys is listed through the store's own client. URLs are signed for keys that need no encoding in
+    /// a URL.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if `builder` does not describe a container.
     #[cfg(feature = "azure")]
     pub fn azure(builder: object_store::azure::MicrosoftAzureBuilder) -> Result<Self> {
-        let store = builder.with_http_connector(super::connect::Strict).build().map_err(not_a_store)?;
-        Ok(Self::of_backend(Arc::new(Generic::signing(Arc::new(store)).speaking(Dialect::Azure))))
+        super::azure::open(builder).map(Self::of_backend)
     }
 
     /// Lets this source, and all clones that are made of it, have at most `objects` objects on their way and `calls` calls at work
-    /// at a time; at first 64 and 16. Who comes later waits.
+    /// at a time. Who comes later waits. Without it, all sources of the process share a budget of 64 and 16.
     ///
     /// An object on its way has a connection and at most one file open, a call about ten descriptors for the directories of its
-    /// session.
+    /// session. A source keeps connections for a while after their use; clones share them, and sources that were opened one by
+    /// one do not.
     #[must_use]
     pub fn with_budget(self, objects: usize, calls: usize) -> Self {
         Self { budget: Budget::new(objects, calls), ..self }
@@ -168,7 +170,7 @@ impl Source {
     #[doc(hidden)]
     #[must_use]
     pub fn of_backend(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, budget: Budget::new(OBJECTS, CALLS), found: Arc::default() }
+        Self { backend, budget: Budget::of_process(), found: Arc::default() }
     }
 
     /// The store itself; for the conformance suite.
@@ -205,8 +207,20 @@ impl Source {
     }
 }
 
-#[cfg(any(feature = "azure", feature = "gcp"))]
-fn not_a_store(error: object_store::Error) -> crate::Error {
-    crate::Error::new("open", "bucket", crate::ErrorKind::Unsupported)
-        .with_source(std::io::Error::other(error))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    #[test]
+    fn sources_share_one_budget_unless_they_have_their_own() {
+        let parse = || Source::parse("memory:///", cap_std::ambient_authority()).unwrap().0;
+        let own = parse().with_budget(2, 1);
+        let held: Vec<_> = std::iter::from_fn(|| parse().leave().now_or_never()).collect();
+        let called: Vec<_> = std::iter::from_fn(|| parse().turn().now_or_never()).collect();
+        assert_eq!((held.len(), called.len()), (64, 16), "of all that were parsed together");
+        let of_own: Vec<_> = std::iter::from_fn(|| own.leave().now_or_never()).collect();
+        assert_eq!(of_own.len(), 2);
+        assert!(own.clone().leave().now_or_never().is_none() && own.turn().now_or_never().is_some());
+    }
 }

@@ -7,24 +7,25 @@
 //!
 //! What remains: a server that ignores the condition, or answers that it knows none. Callers compare right before.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use http::header::{HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, StatusCode};
+use object_store::aws::AmazonS3;
 use object_store::multipart::MultipartStore as _;
 use object_store::path::Path as StorePath;
 use object_store::{Attributes, PutMultipartOptions, PutPayload};
 use percent_encoding::utf8_percent_encode;
 use tokio::sync::Mutex;
 
-use super::client::{Bucket, QUERY, malformed, read_body, refusal, request};
-use super::xml;
 use crate::artifacts::store::answer::Answer;
 use crate::artifacts::store::backend::Parts;
 use crate::artifacts::store::error::{changed, store_error};
 use crate::artifacts::store::object::{Condition, quoted, strong};
+use crate::artifacts::store::raw::{Malformed, QUERY, Raw, malformed, read_body, read_xml, refusal, request};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest answer to a completion.
@@ -32,25 +33,33 @@ const ANSWER_MAX: usize = 64 << 10;
 
 /// Starts an upload.
 pub(super) async fn begin(
-    bucket: &Arc<Bucket>,
+    raw: &Arc<Raw>,
+    store: &AmazonS3,
     at: StorePath,
     attributes: Attributes,
 ) -> Result<Box<dyn Parts>> {
     let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-    let id = bucket.store.create_multipart_opts(&at, options).await;
+    let id = store.create_multipart_opts(&at, options).await;
     let id = id.map_err(|error| store_error("put", at.as_ref(), error))?;
-    let (bucket, answers) = (Arc::clone(bucket), Mutex::default());
-    Ok(Box::new(Upload { bucket, at, id, answers }))
+    let (raw, store, answers) = (Arc::clone(raw), store.clone(), Mutex::default());
+    Ok(Box::new(Upload { raw, store, at, id, answers }))
 }
 
 /// An upload that has begun.
-#[derive(Debug)]
 struct Upload {
-    bucket: Arc<Bucket>,
+    raw: Arc<Raw>,
+    store: AmazonS3,
     at: StorePath,
     id: String,
     /// What the store has answered to each part, for the completion.
     answers: Mutex<Vec<String>>,
+}
+
+// The store shows its credentials.
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").field("raw", &self.raw).field("at", &self.at).finish_non_exhaustive()
+    }
 }
 
 impl Parts for Upload {
@@ -63,7 +72,7 @@ impl Parts for Upload {
         async move {
             let mut answers = self.answers.lock().await;
             let part = PutPayload::from_bytes(part);
-            let put = self.bucket.store.put_part(&self.at, &self.id, answers.len(), part).await;
+            let put = self.store.put_part(&self.at, &self.id, answers.len(), part).await;
             answers.push(put.map_err(|error| store_error("put", self.at.as_ref(), error))?.content_id);
             Ok(())
         }
@@ -73,55 +82,53 @@ impl Parts for Upload {
     fn complete<'a>(&'a self, condition: Condition<'a>) -> BoxFuture<'a, Result<Option<String>>> {
         async move {
             let answers = self.answers.lock().await;
-            self.bucket.complete(&self.at, &self.id, &answers, condition).await
+            complete(&self.raw, &self.at, &self.id, &answers, condition).await
         }
         .boxed()
     }
 
     fn abort(&self) -> BoxFuture<'_, Result<()>> {
-        self.bucket.abort(&self.at, &self.id).boxed()
+        abort(&self.store, &self.at, &self.id).boxed()
     }
 }
 
-impl Bucket {
-    /// Discards an upload; one that is not there counts as discarded.
-    pub(super) async fn abort(&self, at: &StorePath, id: &String) -> Result<()> {
-        match self.store.abort_multipart(at, id).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(store_error("abort", at.as_ref(), error)),
-        }
+/// Discards an upload; one that is not there counts as discarded.
+pub(super) async fn abort(store: &AmazonS3, at: &StorePath, id: &String) -> Result<()> {
+    match store.abort_multipart(at, id).await {
+        Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+        Err(error) => Err(store_error("abort", at.as_ref(), error)),
     }
+}
 
-    /// Publishes the parts as the object, and returns its version. The upload stays if the condition does not hold.
-    ///
-    /// An upload that is gone counts as one whose object has changed: it may have been completed by a call whose answer
-    /// was lost.
-    async fn complete(
-        &self,
-        at: &StorePath,
-        id: &str,
-        parts: &[String],
-        condition: Condition<'_>,
-    ) -> Result<Option<String>> {
-        let key = at.as_ref();
-        let url = format!("{}?uploadId={}", self.object(key)?, utf8_percent_encode(id, QUERY));
-        let body = manifest(parts).map_err(|reason| malformed("put", key, reason))?;
-        let mut request = request("put", key, Method::POST, &url, body.into())?;
-        if let Some((name, value)) = header(key, condition)? {
-            request.headers_mut().insert(name, value);
+/// Publishes the parts as the object, and returns its version. The upload stays if the condition does not hold.
+///
+/// An upload that is gone counts as one whose object has changed: it may have been completed by a call whose answer
+/// was lost.
+async fn complete(
+    raw: &Raw,
+    at: &StorePath,
+    id: &str,
+    parts: &[String],
+    condition: Condition<'_>,
+) -> Result<Option<String>> {
+    let key = at.as_ref();
+    let url = format!("{}?uploadId={}", raw.object(key)?, utf8_percent_encode(id, QUERY));
+    let body = manifest(parts).map_err(|reason| malformed("put", key, reason))?;
+    let mut request = request("put", key, Method::POST, &url, body.into())?;
+    if let Some((name, value)) = header(key, condition)? {
+        request.headers_mut().insert(name, value);
+    }
+    let response = raw.execute("put", key, request).await?;
+    match response.status() {
+        StatusCode::OK => {
+            let answer = read_body("put", key, response, ANSWER_MAX).await?;
+            read_answer(key, &answer)
         }
-        let response = self.execute("put", key, request).await?;
-        match response.status() {
-            StatusCode::OK => {
-                let answer = read_body("put", key, response, ANSWER_MAX).await?;
-                read_answer(key, &answer)
-            }
-            StatusCode::NOT_FOUND => Err(changed("put", key)),
-            _ => {
-                let on_condition = condition != Condition::Always;
-                let answer = refusal("put", key, response).await;
-                Err(Answer { on_condition, ..answer }.into_error("put", key))
-            }
+        StatusCode::NOT_FOUND => Err(changed("put", key)),
+        _ => {
+            let on_condition = condition != Condition::Always;
+            let answer = refusal("put", key, response).await;
+            Err(Answer { on_condition, ..answer }.into_error("put", key))
         }
     }
 }
@@ -140,12 +147,12 @@ fn header(key: &str, condition: Condition<'_>) -> Result<Option<(HeaderName, Hea
 }
 
 /// The body of the completion. The answer to a part is its version, or an element with versions and checksums.
-fn manifest(parts: &[String]) -> std::result::Result<String, xml::Malformed> {
+fn manifest(parts: &[String]) -> std::result::Result<String, Malformed> {
     let mut body = String::from("<CompleteMultipartUpload>");
     for (index, answer) in parts.iter().enumerate() {
         body.push_str(&format!("<Part><PartNumber>{}</PartNumber>", index + 1));
         if answer.starts_with('<') {
-            xml::read(answer.as_bytes(), |names, text| {
+            read_xml(answer.as_bytes(), |names, text| {
                 match names {
                     [_, "e_tag"] => element(&mut body, "ETag", &text),
                     [_, "checksum_sha256"] => element(&mut body, "ChecksumSHA256", &text),
@@ -170,7 +177,7 @@ pub(super) fn element(body: &mut String, name: &str, text: &str) {
 /// The version of the object. A completion takes its time, so S3 answers 200 before it knows how it ends.
 fn read_answer(key: &str, answer: &[u8]) -> Result<Option<String>> {
     let (mut done, mut etag, mut code) = (false, None, None);
-    let read = xml::read(answer, |names, text| {
+    let read = read_xml(answer, |names, text| {
         match names {
             ["CompleteMultipartUploadResult"] => done = true,
             // As a header has it: on the version in another form no condition holds.

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use percent_encoding::utf8_percent_encode;
 
-use super::client::{Bucket, QUERY, malformed, read_body};
-use super::page::{self, Page};
+use super::client::{QUERY, Raw, malformed, read_body};
+use super::cloud::Page;
 use crate::artifacts::store::object::Listed;
 use crate::artifacts::store::retry::Retry;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,7 +28,7 @@ const PAGE_MAX: usize = 16 << 20;
 const EMPTY_PAGES: u32 = 64;
 
 struct State {
-    bucket: Arc<Bucket>,
+    raw: Arc<Raw>,
     prefix: String,
     retry: Retry,
     token: Option<String>,
@@ -46,12 +46,12 @@ impl State {
 }
 
 /// Every object whose key starts with `prefix`.
-pub(super) fn list(bucket: Arc<Bucket>, prefix: String, retry: Retry) -> BoxStream<'static, Result<Listed>> {
+pub(super) fn list(raw: Arc<Raw>, prefix: String, retry: Retry) -> BoxStream<'static, Result<Listed>> {
     let (seen, hasher) = (HashSet::new(), RandomState::new());
-    let state = State { bucket, prefix, retry, token: None, seen, hasher, empty: 0 };
+    let state = State { raw, prefix, retry, token: None, seen, hasher, empty: 0 };
     stream::try_unfold(Some(state), |state| async {
         let Some(mut state) = state else { return Ok(None) };
-        let page = state.bucket.page(&state.prefix, state.token.as_deref(), state.retry).await?;
+        let page = state.raw.page(&state.prefix, state.token.as_deref(), state.retry).await?;
         state.empty = if page.objects.is_empty() { state.empty + 1 } else { 0 };
         let goes_on = page.next.as_deref();
         if goes_on.is_some_and(|next| state.repeats(next) || state.empty >= EMPTY_PAGES) {
@@ -67,14 +67,11 @@ pub(super) fn list(bucket: Arc<Bucket>, prefix: String, retry: Retry) -> BoxStre
     .boxed()
 }
 
-impl Bucket {
+impl Raw {
     /// One page, with retries.
     async fn page(&self, prefix: &str, token: Option<&str>, retry: Retry) -> Result<Page> {
-        let mut query =
-            format!("list-type=2&encoding-type=url&prefix={}", utf8_percent_encode(prefix, QUERY));
-        if let Some(token) = token {
-            query.push_str(&format!("&continuation-token={}", utf8_percent_encode(token, QUERY)));
-        }
+        let encoded = |text: &str| utf8_percent_encode(text, QUERY).to_string();
+        let query = self.cloud.query(&encoded(prefix), token.map(encoded).as_deref());
         let url = format!("{}?{query}", self.url);
         let calls = retry.of("list", Path::new(prefix)).within(retry.silence());
         calls.run(|_| self.page_once(&url, prefix)).await
@@ -83,6 +80,6 @@ impl Bucket {
     async fn page_once(&self, url: &str, prefix: &str) -> Result<Page> {
         let response = self.send("list", prefix, url, None).await?;
         let xml = read_body("list", prefix, response, PAGE_MAX).await?;
-        page::parse(&xml).map_err(|reason| malformed("list", prefix, reason))
+        self.cloud.page(&xml).map_err(|reason| malformed("list", prefix, reason))
     }
 }

@@ -6,16 +6,15 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use object_store::client::{HttpRequestBody, HttpResponse};
 
-use super::client::{Bucket, refusal, request};
-use super::read::said;
-use crate::artifacts::store::attributes::{Attributes, Dialect, Kind};
+use super::client::{Raw, refusal, request};
+use crate::artifacts::store::attributes::{Attributes, Kind};
 use crate::artifacts::store::object::Head;
 use crate::error::{Error, ErrorKind, Result};
 
 /// By which s3fs and others know a directory.
 const DIRECTORY: HeaderValue = HeaderValue::from_static("application/x-directory");
 
-impl Bucket {
+impl Raw {
     /// Puts an object without content, in place of any.
     pub(super) async fn put_marker(&self, key: &str, attributes: &Attributes) -> Result<Option<String>> {
         if attributes.kind != Kind::Directory {
@@ -26,8 +25,9 @@ impl Bucket {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, DIRECTORY);
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        for (name, value) in attributes.words(Dialect::S3) {
-            let name = HeaderName::try_from(format!("x-amz-meta-{name}"));
+        self.cloud.put(headers);
+        for (name, value) in attributes.words(self.cloud.dialect()) {
+            let name = HeaderName::try_from(format!("{}{name}", self.cloud.word()));
             if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value)) {
                 headers.insert(name, value);
             }
@@ -45,7 +45,7 @@ impl Bucket {
         match response.status() {
             StatusCode::OK => {
                 let size = header(&response, CONTENT_LENGTH).and_then(|size| size.parse().ok());
-                let attributes = said(key, response.headers());
+                let attributes = self.said(key, response.headers());
                 Ok(Some(Head { size: size.unwrap_or(0), etag: header(&response, ETAG), attributes }))
             }
             StatusCode::NOT_FOUND => Ok(None),

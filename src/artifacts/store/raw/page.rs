@@ -1,4 +1,4 @@
-//! One page of an S3 listing, read with bounds.
+//! One page of a listing as S3 and GCS write it, read with bounds.
 //!
 //! Problem: the page comes over the network and carries keys that others chose. Plain XML cannot hold every key
 //! (a control character makes it unreadable), so the request asks for URL-encoded keys.
@@ -11,17 +11,10 @@
 
 use percent_encoding::percent_decode;
 
+use super::cloud::Page;
 use super::xml::{self, Malformed};
 use crate::artifacts::store::bounded::VERSION_MAX;
 use crate::artifacts::store::object::{Listed, quoted};
-
-/// What one page contains.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Page {
-    pub(super) objects: Vec<Listed>,
-    /// The token of the next page, if there is one.
-    pub(super) next: Option<String>,
-}
 
 #[derive(Default)]
 struct Object {
@@ -31,8 +24,14 @@ struct Object {
     put_at: Option<i64>,
 }
 
+/// The query of such a page.
+pub(crate) fn list_type_2(prefix: &str, token: Option<&str>) -> String {
+    let token = token.map_or(String::new(), |token| format!("&continuation-token={token}"));
+    format!("list-type=2&encoding-type=url&prefix={prefix}{token}")
+}
+
 /// Reads a `ListBucketResult`.
-pub(super) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Page, Malformed> {
     let mut object = Object::default();
     let mut objects = Vec::new();
     let (mut truncated, mut token, mut encoded, mut whole) = (None, None, false, false);
@@ -113,7 +112,7 @@ fn could_be_encoded(text: &str) -> bool {
 }
 
 /// Reads a page into objects, each a key, a size and a version, and the token of the next page: for the fuzz targets alone.
-#[cfg(fuzzing)]
+#[cfg(all(fuzzing, feature = "aws"))]
 #[allow(clippy::missing_errors_doc, clippy::type_complexity)]
 pub fn read_page(bytes: &[u8]) -> Result<(Vec<(Vec<u8>, u64, Option<String>)>, Option<String>), Malformed> {
     let page = parse(bytes)?;

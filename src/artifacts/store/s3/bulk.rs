@@ -1,4 +1,4 @@
-//! Removal of one object on a condition, and of many in one request.
+//! Removal of many objects in one request, each on a condition.
 //!
 //! Problem: between a comparison and a removal another host can put its own object, which the removal then destroys. One
 //! request for each object makes a large removal slow. The store's own client takes what an answer does not mention for removed, and
@@ -13,66 +13,41 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use md5::{Digest as _, Md5};
-use object_store::client::HttpRequestBody;
 
-use super::client::{Bucket, malformed, read_body, refusal, request};
 use super::complete::element;
-use super::xml;
 use crate::artifacts::store::answer::Answer;
 use crate::artifacts::store::object::{Doomed, strong};
-use crate::error::{Error, ErrorKind, Result};
+use crate::artifacts::store::raw::{Raw, malformed, read_body, read_xml, refusal, request};
+use crate::error::Result;
 
 /// Largest answer: a thousand keys and messages, escaped.
 const ANSWER_MAX: usize = 16 << 20;
 
-impl Bucket {
-    /// Removes the object with exactly this key; with a version, only if it has that.
-    pub(super) async fn delete(&self, key: &str, etag: Option<&str>) -> Result<()> {
-        let mut request =
-            request("delete", key, Method::DELETE, &self.object(key)?, HttpRequestBody::empty())?;
-        if let Some(etag) = etag {
-            let etag = HeaderValue::from_str(strong(etag));
-            let etag = etag.map_err(|_| Error::new("delete", key, ErrorKind::Unsupported))?;
-            request.headers_mut().insert(IF_MATCH, etag);
-        }
-        let response = self.execute("delete", key, request).await?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(());
-        }
-        let answer = refusal("delete", key, response).await;
-        match answer.code.as_deref() {
-            Some("NoSuchKey") | None if status == StatusCode::NOT_FOUND => Ok(()),
-            _ => Err(Answer { on_condition: etag.is_some(), ..answer }.into_error("delete", key)),
-        }
+/// Removes up to a thousand objects in one request; returns what became of each, in their order.
+pub(super) async fn delete_many(raw: &Raw, objects: &[Doomed]) -> Result<Vec<Result<()>>> {
+    let subject = objects.first().map_or("", |object| object.key.as_str());
+    for object in objects {
+        raw.object(&object.key)?;
     }
-
-    /// Removes up to a thousand objects in one request; returns what became of each, in their order.
-    pub(super) async fn delete_many(&self, objects: &[Doomed]) -> Result<Vec<Result<()>>> {
-        let subject = objects.first().map_or("", |object| object.key.as_str());
-        for object in objects {
-            self.object(&object.key)?;
-        }
-        let body = list_of(objects);
-        let digest = STANDARD.encode(Md5::digest(body.as_bytes()));
-        let url = format!("{}?delete", self.url);
-        let mut request = request("delete", subject, Method::POST, &url, body.into())?;
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        // Not all servers take a newer checksum in its place.
-        if let Ok(digest) = digest.parse() {
-            headers.insert(HeaderName::from_static("content-md5"), digest);
-        }
-        let response = self.execute("delete", subject, request).await?;
-        if response.status() != StatusCode::OK {
-            return Err(refusal("delete", subject, response).await.into_error("delete", subject));
-        }
-        let answer = read_body("delete", subject, response, ANSWER_MAX).await?;
-        read_answer(subject, &answer, objects)
+    let body = list_of(objects);
+    let digest = STANDARD.encode(Md5::digest(body.as_bytes()));
+    let url = format!("{}?delete", raw.url);
+    let mut request = request("delete", subject, Method::POST, &url, body.into())?;
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    // Not all servers take a newer checksum in its place.
+    if let Ok(digest) = digest.parse() {
+        headers.insert(HeaderName::from_static("content-md5"), digest);
     }
+    let response = raw.execute("delete", subject, request).await?;
+    if response.status() != StatusCode::OK {
+        return Err(refusal("delete", subject, response).await.into_error("delete", subject));
+    }
+    let answer = read_body("delete", subject, response, ANSWER_MAX).await?;
+    read_answer(subject, &answer, objects)
 }
 
 fn list_of(objects: &[Doomed]) -> String {
@@ -97,7 +72,7 @@ struct Entry {
 fn read_answer(subject: &str, answer: &[u8], objects: &[Doomed]) -> Result<Vec<Result<()>>> {
     let mut entry = Entry::default();
     let (mut outcomes, mut whole) = (HashMap::new(), false);
-    let read = xml::read(answer, |names, text| {
+    let read = read_xml(answer, |names, text| {
         match names {
             ["DeleteResult", "Deleted" | "Error", "Key"] => entry.key = Some(text),
             ["DeleteResult", "Error", "Code"] => entry.code = Some(text),
@@ -135,6 +110,7 @@ fn failed(key: &str, code: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Error, ErrorKind};
 
     fn doomed(keys: &[&str]) -> Vec<Doomed> {
         keys.iter().map(|key| Doomed { key: (*key).to_owned(), etag: None }).collect()

@@ -6,16 +6,16 @@ use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG};
 use http::{HeaderMap, StatusCode};
 use object_store::client::HttpResponse;
 
-use super::client::{Bucket, transport};
+use super::client::{Raw, transport};
 use crate::artifacts::store::attributes::Attributes;
 use crate::artifacts::store::object::Body;
 use crate::error::{ErrorKind, Result};
 
-impl Bucket {
+impl Raw {
     /// Opens the object with exactly this key.
     pub(super) async fn get(&self, key: &str) -> Result<Body> {
         let response = self.send("get", key, &self.object(key)?, None).await?;
-        Ok(body(key, response))
+        Ok(self.body(key, response))
     }
 
     /// The object from byte `from` on, if the server gives exactly that, of the version `etag`.
@@ -31,27 +31,30 @@ impl Bucket {
             (last.checked_add(1)? == total).then_some(total)
         });
         let is_partial = response.status() == StatusCode::PARTIAL_CONTENT;
-        let rest = body(key, response);
+        let rest = self.body(key, response);
         let exact = is_partial && rest.etag.as_deref() == Some(etag);
         let same_length = |total: &u64| rest.size.is_none_or(|size| total.checked_sub(from) == Some(size));
         Ok(total.filter(|total| exact && same_length(total)).map(|total| Body { size: Some(total), ..rest }))
     }
-}
 
-fn body(key: &str, response: HttpResponse) -> Body {
-    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-    let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
-    let etag = header(ETAG).map(str::to_owned);
-    let (attributes, subject) = (said(key, response.headers()), key.to_owned());
-    let chunks: BoxStream<'static, Result<Bytes>> =
-        response.into_body().bytes_stream().map_err(move |error| transport("get", &subject, error)).boxed();
-    Body { size, etag, attributes, chunks }
-}
+    fn body(&self, key: &str, response: HttpResponse) -> Body {
+        let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let size = header(CONTENT_LENGTH).and_then(|value| value.parse().ok());
+        let etag = header(ETAG).map(str::to_owned);
+        let (attributes, subject) = (self.said(key, response.headers()), key.to_owned());
+        let chunks: BoxStream<'static, Result<Bytes>> = response
+            .into_body()
+            .bytes_stream()
+            .map_err(move |error| transport("get", &subject, error))
+            .boxed();
+        Body { size, etag, attributes, chunks }
+    }
 
-/// What the headers of an answer say of the file.
-pub(super) fn said(key: &str, headers: &HeaderMap) -> Attributes {
-    let words = headers
-        .iter()
-        .filter_map(|(name, value)| Some((name.as_str().strip_prefix("x-amz-meta-")?, value.to_str().ok()?)));
-    Attributes::read(key, words)
+    /// What the headers of an answer say of the file.
+    pub(super) fn said(&self, key: &str, headers: &HeaderMap) -> Attributes {
+        let words = headers.iter().filter_map(|(name, value)| {
+            Some((name.as_str().strip_prefix(self.cloud.word())?, value.to_str().ok()?))
+        });
+        Attributes::read(key, words)
+    }
 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 use futures_util::{FutureExt as _, StreamExt as _};
 use http::header::{IF_MATCH, RANGE};
 use http::{Method, StatusCode};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential};
+use object_store::RetryConfig;
 use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpRequest, HttpRequestBody, HttpResponse,
 };
-use object_store::signer::Signer as _;
-use object_store::{ClientConfigKey, RetryConfig, StaticCredentialProvider};
+use object_store::path::Path;
+use object_store::signer::Signer;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::clock::Clock;
+use super::cloud::Cloud;
 use super::xml;
 use crate::artifacts::store::answer::Answer;
 use crate::artifacts::store::connect::Strict;
@@ -23,35 +24,32 @@ use crate::artifacts::store::error::store_error;
 use crate::error::{Error, ErrorKind, Result};
 
 /// All that a signature wants encoded in a query.
-pub(super) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(crate) const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same in a key.
 const KEY: &AsciiSet = &QUERY.remove(b'/');
 
 /// Largest body of a refusal that is read.
 const REFUSAL_MAX: usize = 16 << 10;
 
-/// A bucket.
-pub(super) struct Bucket {
-    pub(super) store: AmazonS3,
+/// A bucket, by requests of our own.
+pub(crate) struct Raw {
     client: HttpClient,
     /// Its URL, without a slash at its end.
-    pub(super) url: String,
-    region: String,
-    signed: bool,
-    requester_pays: bool,
+    pub(crate) url: String,
+    pub(super) cloud: Box<dyn Cloud>,
     pub(super) clock: Clock,
 }
 
 // The client shows the proxy and the headers that it was given, with the passwords in them.
-impl fmt::Debug for Bucket {
+impl fmt::Debug for Raw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bucket").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Raw").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
 /// Keeps the client that the store connects, so that raw requests share its pool and its settings.
 #[derive(Debug, Clone, Default)]
-struct Shared {
+pub(crate) struct Shared {
     client: Arc<Mutex<Option<HttpClient>>>,
     clock: Clock,
 }
@@ -65,50 +63,19 @@ impl HttpConnector for Shared {
     }
 }
 
-impl Bucket {
-    /// Builds the store, with its URL, and raw access to it unless the bucket needs more than a plain signature.
-    pub(super) fn open(builder: AmazonS3Builder) -> Result<(AmazonS3, String, Option<Self>)> {
-        let unsupported = |error| {
-            Error::new("open", "bucket", ErrorKind::Unsupported)
-                .with_source(std::io::Error::other::<Box<dyn std::error::Error + Send + Sync>>(error))
-        };
-        let setting = |key| builder.get_config_value(&key).unwrap_or_default();
-        let is_set = |key| {
-            matches!(setting(key).to_ascii_lowercase().as_str(), "true" | "1" | "yes" | "on" | "y" | "t")
-        };
-        let signed = !is_set(AmazonS3ConfigKey::SkipSignature);
-        let requester_pays = is_set(AmazonS3ConfigKey::RequestPayer);
-        let special = is_set(AmazonS3ConfigKey::S3Express)
-            || "aws_sse_customer_key_base64"
-                .parse()
-                .is_ok_and(|key| builder.get_config_value(&key).is_some());
-
-        let (url, region) = endpoint(builder.clone())?;
-        let shared = Shared::default();
-        let builder = if special { builder } else { unhurried(builder) };
-        let store = builder
-            .with_http_connector(shared.clone())
-            .build()
-            .map_err(|error| unsupported(Box::new(error)))?;
-        // The client of the store itself is the last that the builder connects.
-        let client = shared.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let raw = match client {
-            Some(client) if !special => Some(Self {
-                store: store.clone(),
-                client,
-                url: url.clone(),
-                region,
-                signed,
-                requester_pays,
-                clock: shared.clock,
-            }),
-            _ => None,
-        };
-        Ok((store, url, raw))
+impl Shared {
+    /// Raw access to the bucket at `url`, with the client that its store was built with.
+    pub(crate) fn raw(self, url: String, cloud: impl Cloud + 'static) -> Result<Raw> {
+        // The client of the store itself is the last that its builder connects.
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let client = client.ok_or_else(|| Error::new("open", "bucket", ErrorKind::Unsupported))?;
+        Ok(Raw { client, url, cloud: Box::new(cloud), clock: self.clock })
     }
+}
 
+impl Raw {
     /// The URL of an object.
-    pub(super) fn object(&self, key: &str) -> Result<String> {
+    pub(crate) fn object(&self, key: &str) -> Result<String> {
         if key.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(
                 Error::new("get", key, ErrorKind::InvalidPath).with_detail("a URL cannot hold a dot segment")
@@ -142,25 +109,19 @@ impl Bucket {
     }
 
     /// Signs and sends `request`.
-    pub(super) async fn execute(
+    pub(crate) async fn execute(
         &self,
         operation: &'static str,
         subject: &str,
         mut request: HttpRequest,
     ) -> Result<HttpResponse> {
-        if self.signed {
-            let credential = self.store.credentials().get_credential().await;
-            let credential = credential.map_err(|error| store_error(operation, subject, error))?;
-            AwsAuthorizer::new(&credential, "s3", &self.region)
-                .with_request_payer(self.requester_pays)
-                .try_authorize(&mut request, None)
-                .map_err(|error| store_error(operation, subject, error))?;
-        }
+        let signed = self.cloud.authorize(&mut request).await;
+        signed.map_err(|error| store_error(operation, subject, error))?;
         self.client.execute(request).await.map_err(|error| transport(operation, subject, error))
     }
 }
 
-pub(super) fn request(
+pub(crate) fn request(
     operation: &'static str,
     subject: &str,
     method: Method,
@@ -177,7 +138,7 @@ pub(super) fn request(
 }
 
 /// The whole body of an answer, if it has no more than `limit` bytes.
-pub(super) async fn read_body(
+pub(crate) async fn read_body(
     operation: &'static str,
     subject: &str,
     response: HttpResponse,
@@ -196,12 +157,13 @@ pub(super) async fn read_body(
 }
 
 /// What an answer says that is no success.
-pub(super) async fn refusal(operation: &'static str, subject: &str, response: HttpResponse) -> Answer {
+pub(crate) async fn refusal(operation: &'static str, subject: &str, response: HttpResponse) -> Answer {
     let status = response.status();
     let region = response.headers().get("x-amz-bucket-region").and_then(|value| value.to_str().ok());
     let region = region.filter(|_| status.is_redirection()).map(str::to_owned);
     let mut answer = Answer { status: Some(status.as_u16()), region, ..Answer::default() };
-    // Without a body that can be read the status is all there is.
+    let code = response.headers().get("x-ms-error-code").and_then(|value| value.to_str().ok());
+    let code = code.map(str::to_owned);
     if let Ok(body) = read_body(operation, subject, response, REFUSAL_MAX).await {
         let _ = xml::read(&body, |names, text| {
             match names {
@@ -213,39 +175,41 @@ pub(super) async fn refusal(operation: &'static str, subject: &str, response: Ht
             Ok(())
         });
     }
+    // Without a body that can be read the status, and of Azure a header, is all there is.
+    answer.code = answer.code.or(code);
     answer
 }
 
-/// Leaves retries and deadlines to our own, which are counted, reported, and know how much a request moves.
-fn unhurried(builder: AmazonS3Builder) -> AmazonS3Builder {
-    let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    builder.with_retry(once).with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), "30 days")
+/// Leaves retries to our own, which are counted and reported.
+pub(crate) fn once() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// The bucket's URL and region, as the store itself would use them.
+/// Whether a setting is one of the words for yes that the builders take.
+pub(crate) fn is_set(value: Option<String>) -> bool {
+    let value = value.unwrap_or_default().to_ascii_lowercase();
+    matches!(value.as_str(), "true" | "1" | "yes" | "on" | "y" | "t")
+}
+
+/// The URL of the store's bucket, without a slash at its end, and the query by which a URL in it is signed.
 ///
-/// Its settings come from many places (URL, environment, defaults), and only a signed URL shows the outcome.
-fn endpoint(builder: AmazonS3Builder) -> Result<(String, String)> {
-    let unreadable = || Error::new("open", "bucket", ErrorKind::Unsupported);
-    let credential = AwsCredential { key_id: "k".into(), secret_key: "s".into(), token: None };
-    let store = builder
-        .with_credentials(Arc::new(StaticCredentialProvider::new(credential)))
-        .build()
-        .map_err(|error| unreadable().with_source(std::io::Error::other(error)))?;
-    let url = store
-        .signed_url(Method::GET, &object_store::path::Path::from("k"), Duration::from_secs(60))
-        .now_or_never()
-        .and_then(std::result::Result::ok)
-        .ok_or_else(unreadable)?;
-    let scope = url.query_pairs().find(|(name, _)| name == "X-Amz-Credential").ok_or_else(unreadable)?.1;
-    let region = scope.split('/').nth(2).ok_or_else(unreadable)?.to_owned();
-    let mut bucket = url.clone();
-    bucket.set_query(None);
-    let bucket = bucket.as_str().strip_suffix("/k").ok_or_else(unreadable)?.to_owned();
-    Ok((bucket, region))
+/// The settings of a store come from many places (URL, environment, files, defaults), and only a signed URL shows the outcome.
+pub(crate) fn signed_place(store: &impl Signer) -> Result<(String, String)> {
+    let signed = store.signed_url(Method::GET, &Path::from("k"), Duration::from_secs(60)).now_or_never();
+    let place = signed.and_then(std::result::Result::ok).and_then(|mut url| {
+        let query = url.query().unwrap_or_default().to_owned();
+        url.set_query(None);
+        Some((url.as_str().strip_suffix("/k")?.to_owned(), query))
+    });
+    place.ok_or_else(|| Error::new("open", "bucket", ErrorKind::Unsupported))
 }
 
-pub(super) fn malformed(operation: &'static str, subject: &str, reason: &'static str) -> Error {
+/// The settings make no store.
+pub(crate) fn unbuilt(error: object_store::Error) -> Error {
+    Error::new("open", "bucket", ErrorKind::Unsupported).with_source(std::io::Error::other(error))
+}
+
+pub(crate) fn malformed(operation: &'static str, subject: &str, reason: &'static str) -> Error {
     Error::new(operation, subject, ErrorKind::Io).with_detail(reason)
 }
 
