@@ -59,11 +59,12 @@ impl Verdict {
 
 /// Judges what `theirs` has lost of what `base` has, and of what it had when that began to look like an accident.
 pub(super) fn judge(base: &Tree, (ours, theirs): (&Tree, &Tree), measure: Measure<'_>) -> Verdict {
-    let now = judge_by(&base.leaves, (ours, theirs), measure);
-    let then = base
-        .reference
-        .as_ref()
-        .map(|reference| judge_by(reference, (ours, theirs), Measure { fewest: 1, ..measure }));
+    let now = judge_by(&base.leaves, (ours, theirs), |_| true, measure);
+    let then = base.reference.as_ref().map(|reference| {
+        // All of a single one, too. What comes to another name may come from elsewhere: it does not show that anything is left.
+        let was_there = |path: &GuestPath| reference.contains_key(path);
+        judge_by(reference, (ours, theirs), was_there, Measure { fewest: 1, ..measure })
+    });
     now.or(then.unwrap_or_default())
 }
 
@@ -76,7 +77,12 @@ pub(crate) fn reference(base: &Tree, (ours, theirs): (&Tree, &Tree), measure: Me
     }
 }
 
-fn judge_by(had: &Leaves, (ours, theirs): (&Tree, &Tree), measure: Measure<'_>) -> Verdict {
+fn judge_by(
+    had: &Leaves,
+    (ours, theirs): (&Tree, &Tree),
+    counts: impl Fn(&GuestPath) -> bool,
+    measure: Measure<'_>,
+) -> Verdict {
     let (mut lost, mut unseen) = (Vec::new(), 0);
     for (path, leaf) in missing(had, theirs).filter(|(_, leaf)| **leaf != Leaf::Directory) {
         match (ours.state(path), theirs.state(path)) {
@@ -94,7 +100,7 @@ fn judge_by(had: &Leaves, (ours, theirs): (&Tree, &Tree), measure: Measure<'_>) 
     }
     let all = had.values().filter(|leaf| **leaf != Leaf::Directory).count();
     let are_many = |lost: usize| (lost > MANY && lost > all / 2) || (all >= measure.fewest && lost >= all);
-    let (everything, blind) = has_changed_throughout(had, theirs, measure.keeps);
+    let (everything, blind) = has_changed_throughout(had, theirs, counts, measure.keeps);
     Verdict {
         many: !measure.keeps && are_many(lost.len()),
         everything,
@@ -111,9 +117,14 @@ fn missing<'h>(had: &'h Leaves, theirs: &Tree) -> impl Iterator<Item = (&'h Gues
     })
 }
 
-/// Whether `theirs` has nothing of what there was, under any name: as if it had been encrypted or truncated, or were another tree.
+/// Whether `theirs` has nothing of what there was, under any name that `counts`: as if it had been encrypted or truncated, or were another tree.
 /// Neither empty files nor links say so, and nor does what nobody can see; whether nobody can see anything.
-fn has_changed_throughout(had: &Leaves, theirs: &Tree, keeps: bool) -> (bool, bool) {
+fn has_changed_throughout(
+    had: &Leaves,
+    theirs: &Tree,
+    counts: impl Fn(&GuestPath) -> bool,
+    keeps: bool,
+) -> (bool, bool) {
     let is_content = |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { bytes: 1.., .. });
     let had = had.iter().filter(is_content);
     let is_there = |(path, leaf): (&GuestPath, &Leaf)| {
@@ -128,7 +139,8 @@ fn has_changed_throughout(had: &Leaves, theirs: &Tree, keeps: bool) -> (bool, bo
         State::Absent => !keeps,
         State::Leaf(_) | State::Directory => true,
     };
-    let there: HashSet<Leaf> = theirs.leaves.values().map(Leaf::content).collect();
+    let counted = theirs.leaves.iter().filter(|(path, _)| counts(path));
+    let there: HashSet<Leaf> = counted.map(|(_, leaf)| leaf.content()).collect();
     let mut seen = had.filter(says_something).peekable();
     match seen.peek() {
         None => (false, true),

@@ -55,7 +55,7 @@ fn bases(host: &Path) -> Vec<PathBuf> {
 
 /// Whether a line is about a path.
 fn is_file(line: &str) -> bool {
-    line.split(' ').count() == 10
+    line.split(' ').count() == 9
 }
 
 /// Everything that the bases of a host say.
