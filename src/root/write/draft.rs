@@ -22,7 +22,7 @@ use crate::root::{Access, Durability};
 
 /// A new file under its own name, and nothing else.
 const NAMED: OFlags =
-    OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::WRONLY).union(OFlags::CLOEXEC);
+    OFlags::CREATE.union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::RDWR).union(OFlags::CLOEXEC);
 /// The mode of a draft until it gets that of the policy.
 const UNFINISHED: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -66,7 +66,8 @@ pub(in crate::root) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(in crate::root) fn create(dir: Handle<'a>) -> rustix::io::Result<Self> {
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        // To read as well, since a name that is taken may hold the same.
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match retry_on_intr(|| openat(dir.as_fd(), c".", flags, UNFINISHED)) {
             Ok(file) => Ok(Self { dir, file, temporary: None, sync: None }),
             // How file systems and kernels say that they have no unnamed files.

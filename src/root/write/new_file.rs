@@ -1,14 +1,18 @@
 //! A file that is written bit by bit and appears whole.
 
 use std::io;
-#[cfg(feature = "artifacts")]
+#[cfg(feature = "session")]
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+#[cfg(feature = "session")]
+use rustix::io::{pread, retry_on_intr};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "session")]
+use crate::root::ContainedFile;
 #[cfg(feature = "artifacts")]
 use crate::root::Metadata;
 use crate::root::Root;
@@ -17,6 +21,8 @@ use crate::root::metadata::describe;
 use crate::root::resolve::Handle;
 use crate::root::resolve::path::subject;
 use crate::root::resolve::path::{Checked, Meant};
+#[cfg(feature = "session")]
+use crate::root::write::copy::have_same_content;
 use crate::root::write::draft::{Draft, Failure};
 use crate::root::write::options::{Finish, WriteOptions};
 
@@ -226,6 +232,33 @@ impl NewFile {
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Whether `other` has the bytes that were written so far, and no more.
+    #[cfg(feature = "session")]
+    pub(crate) fn has_content_of(&self, other: &ContainedFile) -> bool {
+        other.len_hint() == self.written
+            && have_same_content(self.draft.as_fd(), other.as_fd(), self.written).unwrap_or(false)
+    }
+
+    /// The hash of what was written so far, which is read again.
+    ///
+    /// # Errors
+    /// The kinds of a read.
+    #[cfg(feature = "session")]
+    pub(crate) fn hash_all(&self) -> Result<Sha256> {
+        let (mut hash, mut at) = (Sha256::new(), 0);
+        let mut buffer = vec![0; CHUNK];
+        while at < self.written {
+            let read = retry_on_intr(|| pread(self.draft.as_fd(), &mut *buffer, at))
+                .map_err(|errno| Error::from_errno("read", &self.subject, errno))?;
+            if read == 0 {
+                return Err(Error::new("read", &self.subject, ErrorKind::Io));
+            }
+            hash.update(buffer.get(..read).unwrap_or_default());
+            at += read as u64;
+        }
+        Ok(hash)
     }
 
     /// Publishes the file under its name, which must be free.

@@ -60,6 +60,21 @@ enum Expected<'a> {
     Digest { bytes: u64, sha256: [u8; 32] },
 }
 
+/// What is kept of a stream: the file, as long as there is room for it.
+enum Kept {
+    Written(Box<NewFile>),
+    Digest(Sha256),
+}
+
+impl Kept {
+    fn digest(self) -> Result<Sha256> {
+        match self {
+            Self::Written(file) => file.hash_all(),
+            Self::Digest(digest) => Ok(digest),
+        }
+    }
+}
+
 impl<'s> Writer<'s> {
     pub(super) fn new(session: &'s Session, id: &MessageId) -> Self {
         let limits = session.config().inbox();
@@ -122,7 +137,7 @@ impl<'s> Writer<'s> {
         }
         let mut file = self.directory()?.new_file(&name)?;
         file.write_all(bytes).map_err(|error| Error::from_io(OPERATION, &name, error))?;
-        self.publish(file, name, expected)
+        self.publish(file, name)
     }
 
     fn save_stream(
@@ -132,9 +147,8 @@ impl<'s> Writer<'s> {
         declared: Option<u64>,
     ) -> Result<Outcome> {
         self.admit(&name, declared.unwrap_or_default())?;
-        let mut file = Some(self.directory()?.new_file(&name)?);
+        let mut kept = Kept::Written(Box::new(self.directory()?.new_file(&name)?));
         let mut bytes = 0;
-        let mut digest = Sha256::new();
         let mut buffer = vec![0; CHUNK];
         loop {
             let read = match reader.read(&mut buffer) {
@@ -148,26 +162,31 @@ impl<'s> Writer<'s> {
             match self.check_room(&name, bytes) {
                 Ok(()) => {}
                 // An earlier try may have saved it: to know that, its digest is enough.
-                Err(_) if self.begun => file = None,
+                Err(_) if self.begun => kept = Kept::Digest(kept.digest()?),
                 Err(error) => return Err(error),
             }
             let chunk = buffer.get(..read).unwrap_or_default();
-            digest.update(chunk);
-            if let Some(file) = &mut file {
-                file.write_all(chunk).map_err(|error| Error::from_io(OPERATION, &name, error))?;
+            match &mut kept {
+                Kept::Written(file) => {
+                    file.write_all(chunk).map_err(|error| Error::from_io(OPERATION, &name, error))?;
+                }
+                Kept::Digest(digest) => digest.update(chunk),
             }
         }
         compare_sizes(&name, bytes, declared)?;
-        let expected = Expected::Digest { bytes, sha256: digest.finalize().into() };
-        match (self.check_room(&name, bytes), file) {
-            (Ok(()), Some(file)) => self.publish(file, name, expected),
-            (Err(error), _) => self.find(&name, &expected).ok_or(error),
-            (Ok(()), None) => Err(refusal(&name, ErrorKind::TooLarge, TOO_LARGE)),
+        match (self.check_room(&name, bytes), kept) {
+            (Ok(()), Kept::Written(file)) => self.publish(*file, name),
+            (Ok(()), Kept::Digest(_)) => Err(refusal(&name, ErrorKind::TooLarge, TOO_LARGE)),
+            (Err(error), kept) => {
+                let sha256 = kept.digest()?.finalize().into();
+                self.find(&name, &Expected::Digest { bytes, sha256 }).ok_or(error)
+            }
         }
     }
 
     /// Publishes the file under the first name that is free, unless one of them holds the same already.
-    fn publish(&mut self, mut file: NewFile, wanted: SafePath, expected: Expected<'_>) -> Result<Outcome> {
+    fn publish(&mut self, mut file: NewFile, wanted: SafePath) -> Result<Outcome> {
+        let length = file.written();
         for number in 1..=NAME_TRIES {
             let name = inbound::numbered(&wanted, number);
             if !self.is_free(&name) {
@@ -175,12 +194,13 @@ impl<'s> Writer<'s> {
             }
             let taken = (number > 1).then(|| wanted.clone());
             match file.commit_as(&name) {
-                Ok(()) => return Ok(Outcome::Saved(self.record(name, taken, expected.len()))),
+                Ok(()) => return Ok(Outcome::Saved(self.record(name, taken, length))),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
-            if holds(self.directory()?, &name, &expected) {
-                return Ok(Outcome::AlreadySaved(self.recall(name, taken, expected.len())));
+            // One that may not be read is somebody else's.
+            if self.directory()?.open_contained(&name).is_ok_and(|found| file.has_content_of(&found)) {
+                return Ok(Outcome::AlreadySaved(self.recall(name, taken, length)));
             }
         }
         Err(refusal(&wanted, ErrorKind::TooMany, "all names like it are taken"))
