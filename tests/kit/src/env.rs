@@ -69,8 +69,8 @@ variables! {
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
     STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores";
-    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages of a round in the benches of sessions, mailboxes and the queue", "1000";
-    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the benches of sessions, mailboxes and the queue", "15";
+    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages of a round in the benches of sessions, mailboxes and the queue", "1000, 100 in sessions";
+    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of a bench at least; it goes on until they have lasted 130 ms each", "15";
     FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";
 }
 
