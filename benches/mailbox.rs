@@ -1,26 +1,20 @@
-//! The mailbox beside plain SQLite, taking turns at every operation.
+//! The mailbox beside plain SQLite, in turns: `cargo bench --features mailbox --bench mailbox`.
 //!
 //! Polls: `take` of a database that has not changed beside opening, querying and closing it. Changed: the same after the guest has
 //! written. `put` beside a plain insert: open, insert, close. `BENEATH_BENCH_MESSAGES`, `BENEATH_BENCH_ROUNDS` and `TMPDIR` change how
-//! many, how often and where. Prints lower quartiles and their ratio.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a program for people")]
+//! many messages the database has, how often and where.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a program for people")]
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use beneath::mailbox::{Delivered, Inbound, Mailbox, OUTBOUND_SCHEMA};
+use beneath::session::SessionLock;
 use beneath::{MessageId, MountPoint, Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+use beneath_kit::bench::{self, Ground, Line, OURS, Place, Watch, Ways};
+use beneath_kit::env;
 use rusqlite::{Connection, OpenFlags};
-
-fn number(variable: &str, default: usize) -> usize {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// On a shared machine every round sees some noise, and the quieter ones less of it.
-fn lower_quartile(times: &mut [Duration]) -> f64 {
-    times.sort_unstable();
-    times[times.len() / 4].as_secs_f64() * 1e6
-}
 
 /// What a host does that opens the guest's database at every poll.
 fn open_and_query(path: &Path) -> usize {
@@ -53,77 +47,86 @@ fn fill(path: &Path, rows: usize) {
     connection.execute_batch(&sql).unwrap();
 }
 
-fn main() {
-    let (messages, rounds) = (number("BENEATH_BENCH_MESSAGES", 1000), number("BENEATH_BENCH_ROUNDS", 15));
-    let dir = tempfile::tempdir().unwrap();
-    let root = Root::open_ambient(dir.path(), ambient_authority()).unwrap();
-    let config = SessionsConfig::default().with_share(MountPoint::new("/share").unwrap());
-    let sessions = Sessions::new(root, config);
-    let (session, _) = sessions.create(&SessionId::new("s")).unwrap();
+fn sessions(ground: &Ground) -> Sessions {
+    let root = Root::open_ambient(&ground.dir, ambient_authority()).unwrap();
+    Sessions::new(root, SessionsConfig::default().with_share(MountPoint::new("/share").unwrap()))
+}
+
+/// A mailbox whose guest has said much, all of which was taken.
+fn taken(ground: &Ground) -> (Mailbox, SessionLock, PathBuf) {
+    let (session, _) = sessions(ground).create(&SessionId::new("s")).unwrap();
     let mailbox = Mailbox::open(&session).unwrap();
-    let outbound = dir.path().join("s/guest/outbound.db");
-    fill(&outbound, messages.max(2));
+    let outbound = ground.dir.join("s/guest/outbound.db");
+    fill(&outbound, env::BENCH_MESSAGES.number().unwrap_or(1000).max(2));
     let lock = session.try_lock().unwrap();
     loop {
         let taken = mailbox.take(&lock, 1000).unwrap();
         if taken.messages.is_empty() {
-            break;
+            return (mailbox, lock, outbound);
         }
         for message in &taken.messages {
             mailbox.mark(message, Delivered::Done).unwrap();
         }
     }
+}
 
-    // Another mailbox's, so that the schema is the same.
-    let (other, _) = sessions.create(&SessionId::new("plain")).unwrap();
-    drop(Mailbox::open(&other).unwrap());
-    let plain = dir.path().join("plain/share/inbound.db");
-
-    let time = |work: &mut dyn FnMut()| {
-        let start = Instant::now();
-        work();
-        start.elapsed()
-    };
-    let mut times: [[Vec<Duration>; 2]; 3] = Default::default();
+fn unchanged(ground: &Ground) -> Ways {
+    let (mailbox, lock, outbound) = taken(ground);
     // A poll within two seconds of a change opens the database; a guest that says nothing is polled later.
     std::thread::sleep(Duration::from_millis(3100));
-    for round in 0..rounds * 100 {
-        for who in (0..2).map(|who| (who + round) % 2) {
-            let took = match who {
-                0 => time(&mut || assert_eq!(open_and_query(&outbound), 0)),
-                _ => time(&mut || assert!(mailbox.take(&lock, 16).unwrap().messages.is_empty())),
-            };
-            times[0][who].push(took);
-        }
-    }
-    for round in 0..rounds * 10 {
-        // The guest writes, so that the next look must read all of it.
-        let guest = Connection::open(&outbound).unwrap();
-        guest.execute("INSERT OR REPLACE INTO acks VALUES ('a', 'processing', ?1)", [round as i64]).unwrap();
-        drop(guest);
-        times[1][0].push(time(&mut || assert_eq!(open_and_query(&outbound), 0)));
-        times[1][1].push(time(&mut || assert!(mailbox.take(&lock, 16).unwrap().messages.is_empty())));
-    }
-    for round in 0..rounds * 50 {
-        let id = format!("m{round}");
-        for who in (0..2).map(|who| (who + round) % 2) {
-            let took = match who {
-                0 => time(&mut || plain_insert(&plain, &id)),
-                _ => time(&mut || {
-                    drop(mailbox.put(Inbound::new(&MessageId::new(&id), "chat", "hello")).unwrap());
-                }),
-            };
-            times[2][who].push(took);
-        }
-    }
-    let place = rustix::fs::statfs(dir.path()).unwrap().f_type;
-    let size = std::fs::metadata(&outbound).unwrap().len() / 1024;
-    println!(
-        "{messages} messages, database of {size} KiB, {rounds} rounds, file system {place:#x} at {}",
-        dir.path().display()
-    );
-    for (name, [peer, ours]) in ["poll, unchanged", "poll, changed", "put"].iter().zip(&mut times) {
-        let (peer, ours) = (lower_quartile(peer), lower_quartile(ours));
-        println!("{name:16} rusqlite {peer:9.1} us   beneath {ours:9.1} us   {:.3}", ours / peer);
-    }
+    Ok(vec![
+        Line::many("rusqlite", ground, move || assert_eq!(open_and_query(&outbound), 0)),
+        Line::many(OURS, ground, move || assert!(mailbox.take(&lock, 16).unwrap().messages.is_empty())),
+    ])
+}
+
+fn changed(ground: &Ground) -> Ways {
+    let (mailbox, lock, outbound) = taken(ground);
+    let after_a_change = |name: &'static str, mut call: Box<dyn FnMut()>| {
+        let (outbound, mut time) = (outbound.clone(), 0_i64);
+        Line::new(name, move |watch: Watch| {
+            // The guest writes, so that the next look must read all of it.
+            let guest = Connection::open(&outbound).unwrap();
+            time += 1;
+            guest.execute("INSERT OR REPLACE INTO acks VALUES ('a', 'processing', ?1)", [time]).unwrap();
+            drop(guest);
+            watch.over(&mut call)
+        })
+    };
+    let path = outbound.clone();
+    Ok(vec![
+        after_a_change("rusqlite", Box::new(move || assert_eq!(open_and_query(&path), 0))),
+        after_a_change(OURS, Box::new(move || assert!(mailbox.take(&lock, 16).unwrap().messages.is_empty()))),
+    ])
+}
+
+fn put(ground: &Ground) -> Ways {
+    let sessions = sessions(ground);
+    // Another mailbox's, so that the schema is the same.
+    let [mailbox, _] = ["s", "plain"].map(|id| {
+        let (session, _) = sessions.create(&SessionId::new(id)).unwrap();
+        Mailbox::open(&session).unwrap()
+    });
+    let plain = ground.dir.join("plain/share/inbound.db");
+    let putting = |name: &'static str, mut call: Box<dyn FnMut(&str)>| {
+        let mut number = 0;
+        Line::new(name, move |watch: Watch| {
+            number += 1;
+            watch.over(|| call(&format!("m{number}")))
+        })
+    };
+    Ok(vec![
+        putting("rusqlite", Box::new(move |id| plain_insert(&plain, id))),
+        putting(
+            OURS,
+            Box::new(move |id| {
+                drop(mailbox.put(Inbound::new(&MessageId::new(id), "chat", "hello")).unwrap())
+            }),
+        ),
+    ])
+}
+
+fn main() -> ExitCode {
+    let works: &[bench::Work] = &[("poll, unchanged", unchanged), ("poll, changed", changed), ("put", put)];
+    bench::main("mailbox", Place::temporary, works)
 }

@@ -1,18 +1,17 @@
 //! Ten requests judged and opened, beside a service that resolves paths and matches patterns over them; in turns:
-//! `cargo bench --bench mounts --features mounts`. `TMPDIR` says where. Prints lower quartiles and their ratio.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a program for people")]
+//! `cargo bench --bench mounts --features mounts`. `TMPDIR` says where.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a program for people")]
 
 use std::fs;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
 
-use beneath::mounts::{Base, Mode, Request, Rules};
+use beneath::mounts::{Base, Mode, Mounts, Request, Rules};
 use beneath::{MountPoint, Root, ambient_authority, safe_name};
+use beneath_kit::bench::{self, Ground, Line, OURS, Place, Ways};
 
-const ROUNDS: usize = 400;
-const GRANTS: u32 = 20;
-const RESOLVED: u32 = 2000;
+const REQUESTS: u32 = 10;
 const BLOCKED: [&str; 12] = [
     ".ssh",
     ".gnupg",
@@ -43,45 +42,43 @@ fn naive(base: &Path, subpaths: &[String]) -> Vec<PathBuf> {
     granted
 }
 
-fn each(times: u32, mut work: impl FnMut()) -> Duration {
-    let start = Instant::now();
-    (0..times).for_each(|_| work());
-    start.elapsed() / times
+fn subpaths() -> Vec<String> {
+    (0..REQUESTS).map(|number| format!("team/app-{number}/crates/core")).collect()
 }
 
-fn lower_quartile(times: &mut [Duration]) -> Duration {
-    times.sort();
-    times[times.len() / 4]
+/// Makes the directories, and rules that grant them.
+fn rules(ground: &Ground) -> Rules {
+    subpaths().iter().for_each(|subpath| fs::create_dir_all(ground.dir.join(subpath)).unwrap());
+    let root = Root::open_ambient(&ground.dir, ambient_authority()).unwrap();
+    Rules::new().with_base(Base::new(safe_name("projects").unwrap(), root).for_everybody())
 }
 
-fn main() {
-    let dir = tempfile::tempdir().unwrap();
-    let subpaths: Vec<String> = (0..10).map(|number| format!("team/app-{number}/crates/core")).collect();
-    subpaths.iter().for_each(|subpath| fs::create_dir_all(dir.path().join(subpath)).unwrap());
-    let aliases: Vec<String> = (0..10).map(|number| format!("m{number}")).collect();
-    let root = Root::open_ambient(dir.path(), ambient_authority()).unwrap();
-    let rules = Rules::new().with_base(Base::new(safe_name("projects").unwrap(), root).for_everybody());
+fn granted(rules: &Rules) -> Mounts {
+    let aliases: Vec<String> = (0..REQUESTS).map(|number| format!("m{number}")).collect();
+    let subpaths = subpaths();
     let requests: Vec<Request<'_>> = aliases
         .iter()
         .zip(&subpaths)
         .map(|(alias, subpath)| Request { alias, base: "projects", subpath, mode: Mode::ReadOnly })
         .collect();
-    let mounts = rules.grant("ada", &requests).unwrap();
-    let at = MountPoint::new("/mnt/host").unwrap();
+    rules.grant("ada", &requests).unwrap()
+}
 
-    let mut times = [const { Vec::new() }; 3];
-    for _ in 0..ROUNDS {
-        times[0].push(each(GRANTS, || drop(black_box(naive(dir.path(), &subpaths)))));
-        times[1].push(each(GRANTS, || drop(black_box(rules.grant("ada", &requests).unwrap()))));
-        times[2].push(each(RESOLVED, || {
-            black_box(mounts.resolve(black_box("/mnt/host/m7/src/main.rs"), &at).unwrap());
-        }));
-    }
-    let [naive, grant, resolve] = times.each_mut().map(|times| lower_quartile(times));
-    println!("real paths and patterns, 10 requests: {naive:>10.2?}");
-    println!(
-        "grant, 10 requests:                   {grant:>10.2?}  {:.2}",
-        grant.as_secs_f64() / naive.as_secs_f64()
-    );
-    println!("resolve:                              {resolve:>10.2?}");
+fn grant(ground: &Ground) -> Ways {
+    let (rules, dir) = (rules(ground), ground.dir.clone());
+    Ok(vec![
+        Line::many("real paths and patterns", ground, move || drop(black_box(naive(&dir, &subpaths())))),
+        Line::many(OURS, ground, move || drop(black_box(granted(&rules)))),
+    ])
+}
+
+fn resolve(ground: &Ground) -> Ways {
+    let (mounts, at) = (granted(&rules(ground)), MountPoint::new("/mnt/host").unwrap());
+    Ok(vec![Line::many(OURS, ground, move || {
+        black_box(mounts.resolve(black_box("/mnt/host/m7/src/main.rs"), &at).unwrap());
+    })])
+}
+
+fn main() -> ExitCode {
+    bench::main("mounts", Place::temporary, &[("grant 10", grant), ("resolve", resolve)])
 }

@@ -2,15 +2,15 @@
 //!
 //! | contender | |
 //! |---|---|
-//! | queue | this crate: `Client::submit`, `Queue::next`, `Job::start`, `Started::answer`, `Ticket::wait` |
+//! | beneath | this crate: `Client::submit`, `Queue::next`, `Job::start`, `Started::answer`, `Ticket::wait` |
 //! | syscalls | the calls that the queue's protocol and its defence need, by hand, and nothing around them; see [`raw`] |
 //! | socket | a Unix socket, one connection for all requests |
-//! | connect | a Unix socket, a connection for each request |
+//! | socket, connect | a Unix socket, a connection for each request |
 //! | polling | the studied system: files by path, both sides look each 100 ms |
 //!
-//! Prints the lower quartile of the medians of all rounds with the range of the middle half, and the time on a processor that
-//! the host's thread takes for a request. `BENEATH_BENCH_ROUNDS` sets the rounds, `BENEATH_BENCH_MESSAGES` how many requests a round has,
-//! and `TMPDIR` where; `/dev/shm` if it is not set. Arguments name the contenders, `queue` and `syscalls` always among them.
+//! The time of a round trip is the median of a round's requests; that of the host is its thread's on a processor, for one request.
+//! `BENEATH_BENCH_ROUNDS` sets the rounds, `BENEATH_BENCH_MESSAGES` how many requests a round has, and `TMPDIR` where; memory if it is
+//! not set.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -28,6 +28,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -36,6 +37,7 @@ use std::time::{Duration, Instant};
 use beneath::queue::{Client, ClientConfig, Queue, QueueConfig, Request, Response};
 use beneath::session::Watcher;
 use beneath::{Root, SessionId, Sessions, SessionsConfig, ambient_authority};
+use beneath_kit::bench::{self, Ground, Line, OURS, Place, Ways, Work};
 use beneath_kit::env;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -427,93 +429,60 @@ impl Ask for Polling {
 
 // --- the measure
 
-const NAMES: [&str; 5] = ["queue", "syscalls", "socket", "connect", "polling"];
+type Contender = fn(&Path) -> (Box<dyn Ask>, Host);
 
-fn contender(kind: usize, dir: &Path) -> (Box<dyn Ask>, Host) {
-    fn boxed(pair: (impl Ask + 'static, Host)) -> (Box<dyn Ask>, Host) {
-        (Box::new(pair.0), pair.1)
-    }
-    match kind {
-        0 => boxed(queue(dir)),
-        1 => boxed(raw(dir)),
-        2 => boxed(socket(dir, true)),
-        3 => boxed(socket(dir, false)),
-        _ => boxed(polling(dir)),
-    }
+fn boxed(pair: (impl Ask + 'static, Host)) -> (Box<dyn Ask>, Host) {
+    (Box::new(pair.0), pair.1)
 }
 
-/// In microseconds.
-fn micro(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
-}
+const CONTENDERS: [(&str, Contender); 5] = [
+    ("socket", |dir| boxed(socket(dir, true))),
+    ("syscalls", |dir| boxed(raw(dir))),
+    (OURS, |dir| boxed(queue(dir))),
+    ("socket, connect", |dir| boxed(socket(dir, false))),
+    ("polling", |dir| boxed(polling(dir))),
+];
 
-/// The lower quartile, and the range of the middle half.
-fn quartiles(figures: &mut [f64]) -> (f64, f64) {
-    if figures.is_empty() {
-        return (f64::NAN, f64::NAN);
-    }
-    figures.sort_by(f64::total_cmp);
-    (figures[figures.len() / 4], figures[figures.len() * 3 / 4])
-}
-
-fn main() {
-    let rounds: usize = env::BENCH_ROUNDS.number().unwrap_or(15);
-    let requests: usize = env::BENCH_MESSAGES.number().unwrap_or(1000);
-    let place = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
-    let place = if place.is_dir() { place } else { std::env::temp_dir() };
-    let (mut times, mut busy): ([Vec<f64>; 5], [Vec<f64>; 5]) = Default::default();
-    let dirs = NAMES.map(|_| tempfile::tempdir_in(&place).unwrap());
-    let asked: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let kinds: Vec<usize> = (0..NAMES.len())
-        .filter(|kind| *kind < 2 || asked.is_empty() || asked.iter().any(|name| name == NAMES[*kind]))
-        .collect();
-    for round in 0..rounds {
-        // Each is first, second and so on, and its host is gone before the next one begins.
-        for kind in (0..kinds.len()).map(|place| kinds[(place + round) % kinds.len()]) {
-            let dir = dirs[kind].path().join(round.to_string());
-            fs::create_dir(&dir).unwrap();
-            let (mut asks, host) = contender(kind, &dir);
-            let requests = if NAMES[kind] == "polling" { 5 } else { requests };
-            let mut spent: Vec<f64> = Vec::with_capacity(requests);
-            for number in 0..=requests as u64 {
+/// Each way with a host of its own, which is gone before the next begins. `figure` makes one of the times of all requests and of
+/// that which the host's thread was on a processor for one.
+fn ways(ground: &Ground, figure: fn(Vec<Duration>, Duration) -> Duration) -> Ways {
+    let requests = env::BENCH_MESSAGES.number().unwrap_or(1000_u32);
+    let line = |(name, contender): (&'static str, Contender)| {
+        let ground = ground.dir.clone();
+        Line::new(name, move |_| {
+            let dir = tempfile::tempdir_in(&ground).unwrap();
+            let (mut asks, host) = contender(dir.path());
+            let requests = if name == "polling" { 5 } else { requests };
+            let mut spent: Vec<Duration> = Vec::new();
+            for number in 0..=u64::from(requests) {
                 let start = Instant::now();
                 assert!(asks.ask(number) >= ANSWER.len());
                 // The first one warms up.
                 if number > 0 {
-                    spent.push(micro(start.elapsed()));
+                    spent.push(start.elapsed());
                 }
             }
-            spent.sort_by(f64::total_cmp);
-            times[kind].push(spent[spent.len() / 2]);
-            let time = Arc::clone(&host.busy);
+            let busy = Arc::clone(&host.busy);
             drop((asks, host));
-            busy[kind].push(time.load(Ordering::Relaxed) as f64 / 1000.0 / requests as f64);
-        }
-    }
-    println!(
-        "{rounds} rounds of {requests} requests, file system {:#x} at {}",
-        rustix::fs::statfs(&place).unwrap().f_type,
-        place.display()
-    );
-    println!(
-        "{:10} {:>12} {:>20} {:>16} {:>20}",
-        "", "p50, us", "middle half", "host CPU, us", "middle half"
-    );
-    let figures: Vec<[(f64, f64); 2]> =
-        times.iter_mut().zip(&mut busy).map(|(times, busy)| [quartiles(times), quartiles(busy)]).collect();
-    for kind in &kinds {
-        let [(p50, p50_high), (cpu, cpu_high)] = figures[*kind];
-        let (wide, busy) = (format!("{p50:.1} to {p50_high:.1}"), format!("{cpu:.1} to {cpu_high:.1}"));
-        println!("{:10} {p50:12.1} {wide:>20} {cpu:16.1} {busy:>20}", NAMES[*kind]);
-    }
-    let ratio = |one: usize, other: usize, what: usize| figures[one][what].0 / figures[other][what].0;
-    println!("host CPU: queue {:.3} of syscalls", ratio(0, 1, 1));
-    for other in kinds.iter().copied().filter(|other| *other > 0) {
-        let name = NAMES[other];
-        print!("round trip: queue {:.4} of {name}", ratio(0, other, 0));
-        println!(
-            "{}",
-            if other > 1 { format!(", syscalls {:.4}", ratio(1, other, 0)) } else { String::new() }
-        );
-    }
+            figure(spent, Duration::from_nanos(busy.load(Ordering::Relaxed)) / requests)
+        })
+    };
+    Ok(CONTENDERS.into_iter().map(line).collect())
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn places() -> Vec<Place> {
+    if std::env::var_os("TMPDIR").is_some() { Place::temporary() } else { Place::memory() }
+}
+
+fn main() -> ExitCode {
+    let works: &[Work] = &[
+        ("round trip", |ground| ways(ground, |times, _| median(times))),
+        ("host's processor", |ground| ways(ground, |_, busy| busy)),
+    ];
+    bench::main("queue", places, works)
 }

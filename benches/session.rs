@@ -1,23 +1,21 @@
-//! Deliver and collect beside a plain `std::fs` port of the same flow, taking turns at every message.
+//! Deliver and collect beside a plain `std::fs` port of the same flow, in turns: `cargo bench --bench session`.
 //!
-//! 1,000 messages of three attachments of 16 KiB each by default; `BENEATH_BENCH_MESSAGES`, `BENEATH_BENCH_ROUNDS` and
-//! `TMPDIR` change how many, how often and where. Prints lower quartiles and their ratio.
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a program for people")]
+//! A round has 100 messages of three attachments of 16 KiB each by default, and the times are of one message.
+//! `BENEATH_BENCH_MESSAGES`, `BENEATH_BENCH_ROUNDS` and `TMPDIR` change how many, how often and where.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a program for people")]
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
 
 use beneath::session::{Attachment, SessionsConfig};
 use beneath::{MessageId, Root, Session, SessionId, Sessions, ambient_authority};
+use beneath_kit::bench::{self, Ground, Line, OURS, Place, Ways};
+use beneath_kit::env;
 
 const NAMES: [&str; 3] = ["one.bin", "two.bin", "three.bin"];
 const SIZE: usize = 16 * 1024;
-
-fn number(variable: &str, default: usize) -> usize {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// The same flow by path: no checks, no atomic publishing, nothing but the work.
 struct Plain {
@@ -114,76 +112,50 @@ impl Way {
     }
 }
 
-/// A fresh place for one round, with the outbox filled.
-fn place(kind: usize, ids: &[String], bytes: &[u8]) -> (tempfile::TempDir, Way) {
-    let dir = tempfile::tempdir().unwrap();
-    let root = Root::open_ambient(dir.path(), ambient_authority()).unwrap();
-    let sessions = Sessions::new(root, SessionsConfig::default());
-    let (session, _) = sessions.create(&SessionId::new("s")).unwrap();
-    let guest = dir.path().join("s/guest");
-    for id in ids {
-        let message = guest.join("outbox").join(id);
-        fs::create_dir(&message).unwrap();
-        for name in NAMES {
-            fs::write(message.join(name), bytes).unwrap();
-        }
-    }
-    let way = match kind {
-        0 => Way::Plain(Plain { dir: guest }),
-        1 => Way::Checking(Checking { plain: Plain { dir: guest } }),
-        _ => Way::Beneath(Box::new(session)),
+type Kind = fn(PathBuf, Session) -> Way;
+
+const WAYS: [(&str, Kind); 3] = [
+    ("std", |dir, _| Way::Plain(Plain { dir })),
+    ("std, with checks", |dir, _| Way::Checking(Checking { plain: Plain { dir } })),
+    (OURS, |_, session| Way::Beneath(Box::new(session))),
+];
+
+/// Each way does `work` with every message of a fresh place, where `fill` has prepared each.
+fn ways(ground: &Ground, fill: fn(&Path, &[u8]), work: fn(&Way, &str, &[u8])) -> Ways {
+    let count = env::BENCH_MESSAGES.number().unwrap_or(100_u32);
+    let line = |(name, kind): (&'static str, Kind)| {
+        let ground = ground.dir.clone();
+        Line::new(name, move |watch| {
+            let dir = tempfile::tempdir_in(&ground).unwrap();
+            let (way, bytes) = (place(dir.path(), kind), [0x5a; SIZE]);
+            let ids: Vec<String> = (0..count).map(|number| format!("msg-{number}")).collect();
+            ids.iter().for_each(|id| fill(&dir.path().join("s/guest/outbox").join(id), &bytes));
+            watch.over(|| ids.iter().for_each(|id| work(&way, id, &bytes))) / count
+        })
     };
-    (dir, way)
+    Ok(WAYS.into_iter().map(line).collect())
 }
 
-/// On a shared machine every round sees some noise, and the quieter ones less of it.
-fn lower_quartile(times: &mut [Duration]) -> f64 {
-    times.sort_unstable();
-    times[times.len() / 4].as_secs_f64() * 1000.0
+fn place(dir: &Path, kind: Kind) -> Way {
+    let root = Root::open_ambient(dir, ambient_authority()).unwrap();
+    let (session, _) = Sessions::new(root, SessionsConfig::default()).create(&SessionId::new("s")).unwrap();
+    kind(dir.join("s/guest"), session)
 }
 
-fn file_system(path: &Path) -> String {
-    format!("{:#x}", rustix::fs::statfs(path).unwrap().f_type)
+fn send(message: &Path, bytes: &[u8]) {
+    fs::create_dir(message).unwrap();
+    NAMES.iter().for_each(|name| fs::write(message.join(name), bytes).unwrap());
 }
 
-fn main() {
-    let (messages, rounds) = (number("BENEATH_BENCH_MESSAGES", 1000), number("BENEATH_BENCH_ROUNDS", 15));
-    let ids: Vec<String> = (0..messages).map(|number| format!("msg-{number}")).collect();
-    let bytes = vec![0x5a; SIZE];
-    let mut times: [[Vec<Duration>; 2]; 3] = Default::default();
-    for _ in 0..rounds {
-        let places = [0, 1, 2].map(|kind| place(kind, &ids, &bytes));
-        for job in [0, 1] {
-            let mut spent = [Duration::ZERO; 3];
-            for (number, id) in ids.iter().enumerate() {
-                // The ways take turns at every message, each first, second and third, so that all see the same noise.
-                for kind in (0..3).map(|kind| (kind + number) % 3) {
-                    let way = &places[kind].1;
-                    let start = Instant::now();
-                    match job {
-                        0 => way.deliver(id, &bytes),
-                        _ => assert_eq!(way.collect(id), NAMES.len() * SIZE),
-                    }
-                    spent[kind] += start.elapsed();
-                }
-            }
-            for kind in 0..3 {
-                times[kind][job].push(spent[kind]);
-            }
-        }
-    }
-    let place = std::env::temp_dir();
-    println!(
-        "{messages} messages x 3 x 16 KiB, {rounds} rounds, file system {} at {}",
-        file_system(&place),
-        place.display()
-    );
-    for (job, name) in ["deliver", "collect + clear"].iter().enumerate() {
-        let [plain, checking, ours] = [0, 1, 2].map(|kind| lower_quartile(&mut times[kind][job]));
-        println!(
-            "{name:16} std::fs {plain:8.1} ms   with checks {checking:8.1} ms   beneath {ours:8.1} ms   {:.2} of std::fs, {:.2} of std::fs with checks",
-            ours / plain,
-            ours / checking
-        );
-    }
+fn main() -> ExitCode {
+    bench::main(
+        "session",
+        Place::temporary,
+        &[
+            ("deliver", |ground| ways(ground, |_, _| {}, Way::deliver)),
+            ("collect + clear", |ground| {
+                ways(ground, send, |way, id, _| assert_eq!(way.collect(id), NAMES.len() * SIZE))
+            }),
+        ],
+    )
 }

@@ -10,6 +10,7 @@ mod copy_tree;
 mod documents;
 mod entries;
 mod errors;
+mod figures;
 mod filesystems;
 mod kinds;
 mod links;

@@ -60,6 +60,7 @@ variables! {
     QUEUE_NAMES = "BENEATH_QUEUE_NAMES", "names in the directory of requests that a poll meets", "20000";
     QUEUE_WAKES = "BENEATH_QUEUE_WAKES", "requests that are submitted one after the other, none of which may wait for the timer", "2000";
     SCALE = "BENEATH_SCALE", "remove trees of a million levels and entries, or of this fraction of it", "unset: skipped";
+    SCALING = "BENEATH_SCALING", "the sizes of the scaling bench, as a fraction, no less than 0.1, of a million entries, 100,000 objects, and 10,000 sessions and messages", "1";
     FILESYSTEMS = "BENEATH_FILESYSTEMS", "run the contract on file systems mounted for the purpose: 1 for all, or names with commas", "unset: skipped";
     REAL_TREE = "BENEATH_REAL_TREE", "let the tests of real trees fail where a tool or the network is missing", "unset: skipped";
     BRIDGE = "BENEATH_BRIDGE", "let the tests of the bridge fail where bwrap or curl is missing", "unset: skipped";
@@ -69,8 +70,8 @@ variables! {
     KILLS = "BENEATH_KILLS", "how often a mirror or restore is killed", "15, or 100 in full";
     FULL_SIZE = "BENEATH_FULL_SIZE", "measure the memory of transfers of the full size", "unset: smaller files";
     STORES = "BENEATH_STORES", "where the servers of object stores are, as `.ci/run stores` installs them", "target/stores";
-    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages of a round in the benches of sessions, mailboxes and the queue", "1000";
-    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of the benches of sessions, mailboxes and the queue", "15";
+    BENCH_MESSAGES = "BENEATH_BENCH_MESSAGES", "messages of a round in the benches of sessions, mailboxes and the queue", "1000, 100 in sessions";
+    BENCH_ROUNDS = "BENEATH_BENCH_ROUNDS", "rounds of a bench at least; it goes on until they have lasted 130 ms each", "15";
     FUZZ_NAIVE = "BENEATH_FUZZ_NAIVE", "let the fuzz target of the operations read by path, which it must notice at once", "unset";
 }
 

@@ -15,9 +15,11 @@
 //! | take a call, a limit or a user away, or start a guest in bubblewrap | [`world`] |
 //! | plant a journal beside a database | [`journal`] |
 //! | write a rig: filter, seed, table, evidence | [`rig`] |
+//! | measure ways of doing the same beside each other | [`bench`] |
 //! | read an environment variable | [`env`] |
 
 pub mod arena;
+pub mod bench;
 pub mod canary;
 mod contender;
 pub mod env;

@@ -94,7 +94,9 @@ impl Rig {
     fn new(name: &'static str, columns: &'static [Column], arguments: Vec<String>) -> Self {
         let filters = arguments.into_iter().filter(|argument| !argument.starts_with('-')).collect();
         let seed = env::SEED.number().unwrap_or(1);
-        println!("{name}: seed {seed} ({} chooses another)", env::SEED.name);
+        if !evidence::is_bench() {
+            println!("{name}: seed {seed} ({} chooses another)", env::SEED.name);
+        }
         let rig = Self {
             name,
             columns,

@@ -14,6 +14,7 @@ use crate::env;
 pub struct Origin {
     pub commit: String,
     pub kernel: String,
+    pub processor: String,
     pub file_system: String,
     pub date: String,
     pub command: String,
@@ -26,11 +27,24 @@ impl Origin {
         Self {
             commit: commit(),
             kernel: format!("Linux {} on {}", release.trim(), std::env::consts::ARCH),
+            processor: processor(),
             file_system: file_system(place),
             date: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]).unwrap_or_else(|| "unknown".into()),
             command: command(),
         }
     }
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find(|line| line.starts_with("model name"));
+    let name = model.and_then(|line| line.split_once(": ")).map_or("unknown", |(_, name)| name);
+    format!("{} x {name}", std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Whether cargo runs this as a bench, whose rows have their own file systems and which draws no numbers.
+pub(super) fn is_bench() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
 }
 
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
@@ -58,12 +72,16 @@ fn command() -> String {
     let program = arguments.next().unwrap_or_default();
     let program = Path::new(&program).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let name = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
-    words.push(format!("cargo test --test {name}"));
-    let arguments: Vec<String> = arguments.collect();
+    words.push(if is_bench() {
+        format!("cargo bench --bench {name}")
+    } else {
+        format!("cargo test --test {name}")
+    });
+    let arguments: Vec<String> = arguments.filter(|argument| argument != "--bench").collect();
     if !arguments.is_empty() {
         words.push(format!("-- {}", arguments.join(" ")));
     }
-    if !cfg!(debug_assertions) {
+    if !cfg!(debug_assertions) && !is_bench() {
         words.push("(release)".into());
     }
     words.join(" ")
@@ -128,11 +146,15 @@ impl Table {
         };
         fs::create_dir_all(&dir)?;
         let path = dir.join(format!("{}.md", self.name));
-        let Origin { commit, kernel, file_system, date, command } = Origin::of(place);
+        let Origin { commit, kernel, processor, file_system, date, command } = Origin::of(place);
+        let on = match is_bench() {
+            true => format!("| processor | {processor} |"),
+            false => format!("| file system | {file_system} |\n| seed | {seed} |"),
+        };
         let (name, table) = (self.name, &self.text);
         let text = format!(
             "# {name}\n\nWritten by `{name}`; do not edit.\n\n| | |\n|---|---|\n\
-             | commit | {commit} |\n| kernel | {kernel} |\n| file system | {file_system} |\n| seed | {seed} |\n\
+             | commit | {commit} |\n| kernel | {kernel} |\n{on}\n\
              | date | {date} |\n| command | `{command}` |\n| result | {result} |\n\n{table}"
         );
         fs::write(&path, text)?;

@@ -28,7 +28,13 @@ const KNOWN: &[(&[usize], Calls)] = &[
             SYS_pread64 SYS_pwrite64 SYS_read SYS_write SYS_writev
         },
     ),
-    (&[0], calls! { SYS_lstat SYS_mkdir SYS_open SYS_readlink SYS_rmdir SYS_stat SYS_unlink }),
+    (
+        &[0],
+        calls! {
+            SYS_getxattr SYS_listxattr SYS_lstat SYS_mkdir SYS_open SYS_readlink SYS_removexattr SYS_rmdir SYS_stat
+            SYS_unlink
+        },
+    ),
     (&[0, 1], calls! { SYS_rename SYS_symlink }),
     (&[0, 2], calls! { SYS_symlinkat }),
     (
