@@ -65,13 +65,13 @@ pub(crate) use beside::{TRIES, Whose, beside, whose};
 pub(crate) use contents::Looked;
 pub use contents::{Tree, TreeLimits};
 #[cfg(feature = "artifacts")]
-pub(crate) use guard::{Leaves, Measure, reference};
+pub(crate) use guard::{Measure, reference};
 #[cfg(feature = "artifacts")]
 pub(crate) use journal::displaced_name;
 pub(crate) use journal::{KEPT, is_displaced};
 pub use leaf::Leaf;
 #[cfg(feature = "artifacts")]
-pub(crate) use leaf::unhex;
+pub(crate) use leaf::{Leaves, unhex};
 #[cfg(feature = "artifacts")]
 pub use limits::ObjectLimits;
 pub use merge::merge;

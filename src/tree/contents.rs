@@ -10,8 +10,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::guard::Leaves;
-use super::leaf::Leaf;
+use super::leaf::{Leaf, Leaves};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
 use crate::report::Leftovers;

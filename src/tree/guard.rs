@@ -8,18 +8,16 @@
 //!
 //! What remains: what is destroyed a part at a time, with a call after each, is taken for work.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use super::contents::{State, Tree};
-use super::leaf::Leaf;
+use super::leaf::{Leaf, Leaves};
 use crate::name::GuestPath;
 
 /// More removals than this are needed to be too many of a larger base.
 const MANY: usize = 20;
 /// How many files a base must have, so that the change of all is not ordinary work.
 const ENOUGH: usize = 20;
-
-pub(crate) type Leaves = BTreeMap<GuestPath, Leaf>;
 
 /// How a loss is measured.
 #[derive(Clone, Copy, Debug)]

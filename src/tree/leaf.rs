@@ -7,6 +7,7 @@
 //!
 //! What remains: a file that is written while it is hashed has the hash of a mix. It equals nothing that anybody expects.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
@@ -15,9 +16,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::GuestPath;
 use crate::root::{ContainedFile, FileType, Metadata, Root};
 
 const OPERATION: &str = "look at tree";
+
+/// What a tree has, by path.
+pub(crate) type Leaves = BTreeMap<GuestPath, Leaf>;
 
 /// An entry that contains no other entry. Directories with something in them follow from the paths of what they contain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

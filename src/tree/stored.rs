@@ -10,8 +10,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::contents::Tree;
-use super::guard::Leaves;
-use super::leaf::{Leaf, unhex};
+use super::leaf::{Leaf, Leaves, unhex};
 use crate::entropy::hex;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::GuestPath;
