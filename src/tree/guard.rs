@@ -102,7 +102,7 @@ fn judge_by(
     Verdict {
         many: !measure.keeps && are_many(lost.len()),
         everything,
-        unsure: blind || are_many(lost.len() + unseen),
+        unsure: blind || (!measure.keeps && are_many(lost.len() + unseen)),
     }
 }
 
@@ -116,14 +116,16 @@ fn missing<'h>(had: &'h Leaves, theirs: &Tree) -> impl Iterator<Item = (&'h Gues
 }
 
 /// Whether `theirs` has nothing of what there was, under any name that `counts`: as if it had been encrypted or truncated, or were another tree.
-/// Neither empty files nor links say so, and nor does what nobody can see; whether nobody can see anything.
+/// Neither empty files nor links say so, nor what is gone and kept, nor what nobody can see; and whether nobody can see anything.
 fn has_changed_throughout(
     had: &Leaves,
     theirs: &Tree,
     counts: impl Fn(&GuestPath) -> bool,
     keeps: bool,
 ) -> (bool, bool) {
-    let is_content = |(_, leaf): &(&GuestPath, &Leaf)| matches!(leaf, Leaf::File { bytes: 1.., .. });
+    let is_content = |(path, leaf): &(&GuestPath, &Leaf)| {
+        matches!(leaf, Leaf::File { bytes: 1.., .. }) && !(keeps && theirs.state(path) == State::Absent)
+    };
     let had = had.iter().filter(is_content);
     let is_there = |(path, leaf): (&GuestPath, &Leaf)| {
         theirs.leaves.get(path).is_some_and(|now| now.content() == leaf.content())
@@ -132,14 +134,9 @@ fn has_changed_throughout(
     if had.clone().any(is_there) || had.clone().count() < ENOUGH {
         return (false, false);
     }
-    let says_something = |(path, _): &(&GuestPath, &Leaf)| match theirs.state(path) {
-        State::Unknown => false,
-        State::Absent => !keeps,
-        State::Leaf(_) | State::Directory => true,
-    };
     let counted = theirs.leaves.iter().filter(|(path, _)| counts(path));
     let there: HashSet<Leaf> = counted.map(|(_, leaf)| leaf.content()).collect();
-    let mut seen = had.filter(says_something).peekable();
+    let mut seen = had.filter(|(path, _)| theirs.state(path) != State::Unknown).peekable();
     match seen.peek() {
         None => (false, true),
         Some(_) => (!seen.any(|(_, leaf)| there.contains(&leaf.content())), false),

@@ -291,6 +291,14 @@ async fn deletions_that_are_kept_hold_no_work() {
     let report = artifacts.mirror(&keep).await.unwrap();
     assert_eq!((report.uploaded, report.held_back()), (1, 20), "{report:?}");
     assert_eq!(support::objects(&source).await["g0"], b"edited");
+    // Nor does what is kept make the change of the few that are left look like one of everything.
+    for n in 2..20 {
+        fs::remove_file(home.workspace(&format!("g{n}"))).unwrap();
+    }
+    fs::write(home.workspace("g0"), "again").unwrap();
+    fs::write(home.workspace("g1"), "too").unwrap();
+    let report = artifacts.mirror(&keep).await.unwrap();
+    assert_eq!((report.uploaded, report.held_back()), (2, 38), "{report:?}");
 }
 
 #[tokio::test]
