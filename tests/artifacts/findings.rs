@@ -352,7 +352,11 @@ async fn a25_what_is_refused_after_the_listing_has_its_whole_key() {
     });
     let report = artifacts.restore().await.unwrap();
     let wanted = ["sessions/s1/d/denied", "sessions/s1/d/link"];
-    assert_eq!(report.refused().map(|(key, _)| key.to_str().unwrap()).collect::<Vec<_>>(), wanted);
+    // The objects are on their way at the same time.
+    let mut refused: Vec<&str> = report.refused().map(|(key, _)| key.to_str().unwrap()).collect();
+    refused.sort_unstable();
+    assert_eq!(refused, wanted);
+    told.lock().unwrap().sort_unstable();
     assert_eq!(*told.lock().unwrap(), wanted);
     assert_eq!((report.placed, report.failed.total), (1, 0), "{report:?}");
 }
